@@ -1,0 +1,18 @@
+"""How LLM servers manage the memory of their KV cache, as an operating system manages pages."""
+
+from .geometry import MODELS, ONE_HEAD, KVGeometry
+from .workload import MIXES, PUBLISHED_MIX, mixed_lengths
+from .memory import Memory, contiguous_memory
+from .cache import ContiguousCache
+from .errors import KernelError, RequestTooLarge
+from .kernel import Kernel
+from .cpu import on_cpu
+from .gpu import gpu_available
+from .attention import naive_attention
+from .reference import reference_attention, relative_error, softmax
+
+__all__ = [
+    "MODELS", "ONE_HEAD", "KVGeometry", "MIXES", "PUBLISHED_MIX", "mixed_lengths", "Memory", "contiguous_memory",
+    "ContiguousCache", "KernelError", "RequestTooLarge", "Kernel", "on_cpu", "gpu_available", "naive_attention",
+    "reference_attention", "relative_error", "softmax",
+]

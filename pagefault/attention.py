@@ -1,0 +1,65 @@
+"""One Python function a kernel of the ladder: checks, casts, launches."""
+
+from functools import cache
+
+import numpy as np
+
+from .build import KERNELS
+from .errors import RequestTooLarge
+from .kernel import Kernel, shared_limit
+from .memory import checked_lengths
+
+THREADS = 128
+TYPES = {"float32": "float", "float16": "__half"}
+
+
+@cache
+def _kernel(file, name, changed):
+    return Kernel(KERNELS / file, name)
+
+
+def kernel(file, name):
+    """A kernel of the ladder; a file that has been edited is read again."""
+    return _kernel(file, name, (KERNELS / file).stat().st_mtime_ns)
+
+
+def naive_attention(q, k, v, seq_lens, scale=None, out=None):
+    """Attention of one new token a sequence over a contiguous cache, with all scores in shared memory.
+
+    q, out: [num_seqs, num_heads, head_dim]; k, v: [num_seqs, max_seq_len, num_kv_heads, head_dim]; all float32 or
+    all float16, of NumPy or of CuPy. seq_lens: [num_seqs] whole numbers, the new token counted; a sequence of 0
+    tokens gives a row of zeros. scale: of the scores, 1 / sqrt(head_dim) unless given. Returns out.
+    Raises RequestTooLarge for a context whose scores exceed a thread block's shared memory.
+    """
+    xp = np if isinstance(q, np.ndarray) else __import__("cupy")
+    lengths = checked_lengths(seq_lens.get() if hasattr(seq_lens, "get") else seq_lens)
+    _check_shapes(q, k, v, lengths)
+    out = xp.empty_like(q) if out is None else out
+    if out.shape != q.shape or out.dtype != q.dtype:
+        raise ValueError(f"out is {out.dtype} {list(out.shape)}, and q {q.dtype} {list(q.shape)}")
+    num_seqs, num_heads, head_dim = q.shape
+    if num_seqs == 0:
+        return out
+    shared, limit = 4 * (THREADS + int(lengths.max())), shared_limit(xp)
+    if shared > limit:
+        raise RequestTooLarge(f"a context of {lengths.max():,} tokens needs {shared:,} bytes of shared memory for its scores; "
+                              f"a thread block has at most {limit:,}, enough for {limit // 4 - THREADS:,} tokens")
+    run = kernel("naive_attention.cu", f"naive_attention<{TYPES[q.dtype.name]}>")
+    args = (q, k, v, xp.asarray(lengths.astype(np.int32)), out, k.shape[1], k.shape[2], head_dim,
+            head_dim**-0.5 if scale is None else scale)
+    run((num_seqs, num_heads), (THREADS,), args, shared_mem=shared)
+    return out
+
+
+def _check_shapes(q, k, v, lengths):
+    if q.ndim != 3 or k.ndim != 4 or k.shape != v.shape or k.shape[0] != q.shape[0] or k.shape[3] != q.shape[2]:
+        raise ValueError(f"q {list(q.shape)} is [num_seqs, num_heads, head_dim], and k {list(k.shape)} and v {list(v.shape)} "
+                         "are [num_seqs, max_seq_len, num_kv_heads, head_dim]")
+    if 0 in q.shape[1:] + k.shape[1:] or q.shape[1] % k.shape[2]:
+        raise ValueError(f"{q.shape[1]} query heads can't share {k.shape[2]} KV heads equally")
+    if not q.dtype == k.dtype == v.dtype or q.dtype.name not in TYPES:
+        raise TypeError(f"q, k, v hold {q.dtype}, {k.dtype}, {v.dtype}; all are float32 or all float16")
+    if len(lengths) != q.shape[0]:
+        raise ValueError(f"{len(lengths)} sequence lengths for {q.shape[0]} sequences")
+    if lengths.size and lengths.max() > k.shape[1]:
+        raise RequestTooLarge(f"sequence {lengths.argmax()} has {lengths.max()} tokens, and the cache {k.shape[1]} slots for each")

@@ -1,0 +1,135 @@
+"""From a kernel's CUDA C to a library for this machine's CPU, compiled once and cached."""
+
+import hashlib
+import importlib.util
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from .errors import KernelError
+
+HEADERS = Path(__file__).parent / "cuda_on_cpu"
+KERNELS = Path(__file__).parent / "kernels"
+NO_COMPILER = """no C++ compiler was found, and without an NVIDIA GPU kernels are compiled for the CPU.
+  Debian, Ubuntu, WSL:  sudo apt install g++
+  macOS:                xcode-select --install
+  anywhere:             pip install ziglang
+Then run this again. All that launches no kernel works without one."""
+COMMON = ["-std=c++17", "-gdwarf-4", "-w", "-UNDEBUG", "-fPIC", "-fno-strict-aliasing", "-fno-exceptions", "-fno-threadsafe-statics",
+          "-fno-finite-loops", "-ffp-contract=off", "-fvisibility=hidden"]  # contract: the same bytes on every processor
+MODES = {
+    "plain": ["-O2"],
+    "checked": ["-O1", "-DCUDA_CPU_CHECKED", "-fsanitize=thread,bounds,alignment"],
+    "sanitized": ["-O1", "-DCUDA_CPU_ASAN", "-fsanitize=address,undefined", "-fsanitize-recover=address"],
+}
+SHARED = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\b(?P<extern>extern\s+)?__shared__\s+(?P<what>[^;]*);', re.S)
+
+
+def cache_folder():
+    """Where compiled kernels are kept: $PAGEFAULT_CACHE, or pagefault in the user's cache folder."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("PAGEFAULT_CACHE") or Path(base, "pagefault"))
+
+
+def with_includes(text, file, seen):
+    """The source with its own headers (#include "x.cuh") spliced in, each once.
+
+    CuPy's cache of compiled kernels is keyed by the text alone: a header found by a path could change unnoticed.
+    """
+    lines = [f'#line 1 "{file.name}"']
+    for number, line in enumerate(text.splitlines(), 1):
+        included = re.match(r'\s*#\s*include\s*"([^"]+\.cuh)"', line)
+        if included:
+            header = next((f / included[1] for f in (file.parent, KERNELS) if (f / included[1]).exists()), None)
+            if header is None:
+                raise KernelError(f"{file.name}, line {number}: there is no header {included[1]}")
+            if header.name not in seen:
+                seen.add(header.name)
+                lines.append(with_includes(header.read_text(encoding="utf-8"), header, seen))
+            line = f'#line {number + 1} "{file.name}"'
+        lines.append("" if line.strip() == "#pragma once" else line)
+    return "\n".join(lines)
+
+
+def shared_for_cpu(match):
+    """A `__shared__` declaration as C++: the dynamic one points to the launch's, others make themselves known."""
+    what = match["what"]
+    if what is None:  # a comment or a string
+        return match[0]
+    if match["extern"]:
+        dynamic = re.fullmatch(r"(.+?)\s*\b(\w+)\s*\[\s*\]\s*", what, re.S)
+        return f"{dynamic[1]}* {dynamic[2]} = cpu::DynamicShared();" if dynamic else match[0]
+    bare = re.sub(r"<[^<>]*>|\[[^]]*\]|\([^()]*\)", "", what)
+    names = [re.search(r"(\w+)\s*$", part)[1] for part in bare.split(",")]
+    known = ", ".join(f'{n}_known("{n}", (void*)&{n}, sizeof {n})' for n in names)
+    return f"{match[0]} static cpu::Shared {known};"
+
+
+def library_for(source, name, file, mode):
+    """The path of the library that runs kernel `name` of `source` on this CPU; compiles it if need be."""
+    text = f"""#include "cuda_cpu.h"
+{SHARED.sub(shared_for_cpu, source)}
+#line 1 "launch"
+#include "signature.h"
+EXPORT auto kernel_signature = pagefault::signature(&{name});
+EXPORT const char* launch(const unsigned* s, size_t shared, void** args, const cpu::Region* arrays, unsigned count,
+                          bool backwards, double time_limit) {{
+  cpu::backwards = backwards, cpu::time_limit = time_limit, cpu::region_count = count;
+  memcpy(cpu::regions, arrays, count * sizeof *arrays);
+  cpu::body = [](void** a) {{ cpu::call(&{name}, a); }};
+  return cpu::launch({{s[0], s[1], s[2]}}, {{s[3], s[4], s[5]}}, shared, args);
+}}
+EXPORT size_t stopped_at() {{ return cpu::stopped_at ? cpu::stopped_at - cpu::image() : 0; }}
+"""
+    command = [*compiler(), *COMMON, *MODES[mode]]
+    headers = [h.read_text(encoding="utf-8") for h in sorted(HEADERS.glob("*.h"))]
+    key = hashlib.sha256(repr((command, platform.machine(), headers, text)).encode()).hexdigest()[:16]
+    library = cache_folder() / f"{re.sub(r'[^A-Za-z0-9]+', '_', name)}-{mode}-{key}.so"
+    if library.exists():
+        return library
+    try:
+        library.parent.mkdir(parents=True, exist_ok=True)
+        folder = tempfile.TemporaryDirectory(dir=library.parent)
+    except OSError as e:
+        raise KernelError(f"compiled kernels can't be kept in {library.parent}: {e}; set PAGEFAULT_CACHE") from e
+    with folder:
+        cpp, o, so = (Path(folder.name, "kernel" + end) for end in (".cpp", ".o", ".so"))
+        cpp.write_text(text, encoding="utf-8")
+        link = [f for f in MODES[mode] if mode == "sanitized" and "sanitize=" in f]  # others need no runtime library
+        for step in [*command, f"-I{HEADERS}", "-c", cpp, "-o", o], [*compiler(), *link, "-shared", o, "-o", so]:
+            done = subprocess.run(step, capture_output=True, encoding="utf-8", errors="replace")
+            if done.returncode:
+                raise KernelError(f"{name} does not compile:\n{done.stderr.strip()}")
+        os.replace(so, library)  # at once, so that another process never sees half of it
+    return library
+
+
+@cache
+def compiler():
+    """The command of a C++ compiler: $CXX, else the first one installed."""
+    for command in filter(None, (os.environ.get("CXX"), "c++", "g++", "clang++")):
+        if shutil.which(shlex.split(command)[0]):
+            return shlex.split(command)
+    if importlib.util.find_spec("ziglang"):
+        return [sys.executable, "-m", "ziglang", "c++", "-nostdlib++"]
+    raise KernelError(NO_COMPILER)
+
+
+def source_line(library, offset, files):
+    """'line 12 of f.cu' for an instruction of a library: the innermost of `files`' lines there, or ''."""
+    tools = [*shlex.split(os.environ.get("ADDR2LINE", "")), "addr2line", "llvm-addr2line", "llvm-symbolizer"]
+    tool = next(filter(shutil.which, tools), None)
+    if not tool:
+        return ""
+    done = subprocess.run([tool, "-i", "-e", library, hex(offset)], capture_output=True, encoding="utf-8")
+    for file, line in re.findall(r"([^/\s]+):(\d+)", done.stdout):
+        if file in files and line != "0":
+            return f"line {line} of {file}"
+    return ""

@@ -1,0 +1,94 @@
+"""A kernel on a CPU: loads its library, launches it, and turns what went wrong into an exception."""
+
+import ctypes
+import os
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .arguments import pack, shared_memory
+from .build import library_for, source_line
+from .errors import KernelError
+
+SHARED_LIMIT = 227 * 1024  # bytes of shared memory a thread block: as much as compute capability 9.0 has
+CHECKED_BYTES = 1 << 20  # each access is checked in launches whose arrays hold no more
+
+
+@dataclass(frozen=True)
+class Settings:
+    backwards: bool = False
+    time_limit: float = 10.0
+    checked: bool | None = None
+    sanitized: bool = bool(os.environ.get("PAGEFAULT_SANITIZE"))
+
+
+settings = Settings()
+lock = threading.Lock()
+
+
+@contextmanager
+def on_cpu(**changes):
+    """How kernels run on the CPU inside a `with` block.
+
+    backwards: the last thread goes first (a result that changes with it shows a missing barrier).
+    time_limit: seconds of processor time after which a launch ends with a KernelError; 10 at first.
+    checked: True checks each memory access against the launch's arrays, at a tenth of the speed; False leaves
+    that to the operating system, which sees only what is far away; None checks launches whose arrays hold 1 MiB
+    or less.
+    """
+    global settings
+    before = settings
+    settings = replace(before, **changes)
+    try:
+        yield
+    finally:
+        settings = before
+
+
+class Region(ctypes.Structure):  # as in cuda_on_cpu/memory.h
+    _fields_ = [("begin", ctypes.c_void_p), ("size", ctypes.c_size_t), ("itemsize", ctypes.c_size_t), ("name", ctypes.c_char_p)]
+
+
+class CPUFunction:
+    """A kernel compiled for this CPU."""
+
+    def __init__(self, kernel):
+        self.kernel, self.libraries = kernel, {}
+
+    def library(self, mode):
+        if mode not in self.libraries:
+            k = self.kernel
+            # PyDLL keeps Python's lock: while a kernel runs, no other thread sees its arrays
+            library = ctypes.PyDLL(str(library_for(k.source, k.name, k.file, mode)))
+            library.launch.restype, library.stopped_at.restype = ctypes.c_char_p, ctypes.c_size_t
+            self.libraries[mode] = library
+        return self.libraries[mode]
+
+    def launch(self, grid, block, args, shared_mem):
+        shared_mem = shared_memory(self.kernel.name, shared_mem, SHARED_LIMIT)
+        small = sum(a.nbytes for a in args if isinstance(a, np.ndarray)) <= CHECKED_BYTES
+        checked = small if settings.checked is None else settings.checked
+        library = self.library("sanitized" if settings.sanitized else "checked" if checked else "plain")
+        signature = ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(library, "kernel_signature"))).decode()
+        names = self.kernel.names(len(args))
+        args = pack(args, signature, names, np.ndarray, self.kernel.name)
+        arrays = [(a, n) for a, n in zip(args, names) if isinstance(a, np.ndarray)]
+        regions = (Region * len(arrays))(*((a.ctypes.data, a.nbytes, a.itemsize, n.encode()) for a, n in arrays))
+        values = [ctypes.c_void_p(a.ctypes.data) if isinstance(a, np.ndarray) else ctypes.create_string_buffer(a.tobytes())
+                  for a in args]
+        pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+        with lock:
+            error = library.launch((ctypes.c_uint * 6)(*grid, *block), ctypes.c_size_t(shared_mem), pointers, regions,
+                                   len(arrays), settings.backwards, ctypes.c_double(settings.time_limit))
+            if error:
+                raise self.exception(library, error.decode(errors="replace"))
+
+    def exception(self, library, error):
+        what, _, where = error.rpartition("; ")
+        if what == "interrupted":
+            return KeyboardInterrupt()
+        at = library.stopped_at()
+        line = at and source_line(library._name, at, {self.kernel.file.name, *self.kernel.headers})
+        return KernelError(f"{self.kernel.name}: {what}" + (f", in {line}" if line else "") + f"; {where}")

@@ -1,0 +1,9 @@
+// cuda_cpu.h - run a CUDA C kernel on a CPU: what build.py puts before a kernel's source.
+//
+//   language.h   keywords, vector types, functions of one thread    cuda_fp16.h  half precision
+//   fibers.h     several stacks in one thread                       signature.h  parameters as text
+//   threads.h    barriers, warps, thread blocks
+//   memory.h     shared memory; which addresses are a kernel's
+//   launch.h     the grid; faults, time limit, interrupt
+#pragma once
+#include "launch.h"

@@ -1,0 +1,153 @@
+// threads.h - the threads of a block as fibers, which give way at __syncthreads() and at the
+// collectives of a warp.  Nothing else interrupts a thread.
+#pragma once
+#include <stdarg.h>
+#include "fibers.h"
+#include "language.h"
+
+namespace cpu {
+enum State : char { READY, AT_WARP, AT_BLOCK, DONE };
+struct Thread {
+  State state;
+  uint3 index;
+  int line;        // of the source, where it waits or last waited
+  unsigned mask;   // the lanes that the collective it waits at names
+  uint64_t value;  // what it brings to that collective
+  fibers::Context context;
+  char* stack_end;
+};
+static Thread threads[1024], *self;
+static fibers::Context host;
+static uint64_t brought[32];  // by the lanes of the running warp, to the collective they leave
+static char error[1024];      // what went wrong; a launch ends at the first
+static bool backwards;        // the last thread first: shows where a barrier is missing
+static void (*body)(void**);
+static void** arguments;
+
+inline int lane() { return int(self - threads) & 31; }
+inline void leave() { fibers::swap(self->context, host); }
+inline void wait(State why, int line) { self->state = why, self->line = line, leave(); }
+
+// The running thread is in error; it will not go on.
+__attribute__((format(printf, 1, 2))) inline void fail(const char* format, ...) {
+  va_list values;
+  va_start(values, format), vsnprintf(error, sizeof error, format, values), va_end(values);
+  leave();
+}
+// The host has found what is wrong with some waiting thread.
+inline bool blame(Thread& t, const char* format, unsigned a, unsigned b) {
+  threadIdx = t.index, self = &t;
+  snprintf(error, sizeof error, format, a, b);
+  return false;
+}
+
+inline void run_thread() {
+  for (;;) body(arguments), wait(DONE, 0);  // a round for each thread block
+}
+
+// Release the waiting lanes of a warp that are complete: all live lanes that their mask names have come.
+inline unsigned release(Thread* warp, unsigned live, unsigned arrived) {
+  unsigned released = 0;
+  for (uint64_t& b : brought) b = ~0ull;  // not a number, if a shuffle reads from a lane that isn't there
+  for (unsigned rest = arrived, group; rest; rest &= ~group) {
+    unsigned mask = warp[__builtin_ctz(rest)].mask;
+    group = 0;
+    for (int i = 0; i < 32; ++i) group |= unsigned(rest >> i & 1 && warp[i].mask == mask) << i;
+    if (mask & live & ~group) continue;
+    for (int i = 0; i < 32; ++i)
+      if (group >> i & 1) brought[i] = warp[i].value, warp[i].state = READY;
+    released |= group;
+  }
+  return released;
+}
+
+// Run the threads of a warp until each is done or at __syncthreads().
+inline bool run_warp(Thread* warp, int lanes) {
+  for (;;) {
+    unsigned live = 0, arrived = 0;
+    for (int i = 0; i < lanes; ++i) {
+      self = warp + (backwards ? lanes - 1 - i : i);
+      if (self->state == READY) threadIdx = self->index, fibers::swap(host, self->context);
+      if (error[0]) return false;
+      live |= unsigned(self->state != DONE) << (self - warp);
+      arrived |= unsigned(self->state == AT_WARP) << (self - warp);
+    }
+    if (!arrived) return true;
+    if (release(warp, live, arrived)) continue;
+    Thread& t = warp[__builtin_ctz(arrived)];
+    return blame(t, "divergent warp: the lanes 0x%08x never all come to the collective in line %u", t.mask,
+                 unsigned(t.line));
+  }
+}
+
+inline bool run_block(unsigned size) {
+  for (Thread* t = threads; t < threads + size; ++t) t->state = READY, t->line = 0;
+  for (unsigned line = 1, warps = (size + 31) / 32; line;) {
+    for (unsigned i = 0; i < warps; ++i) {
+      unsigned first = 32 * (backwards ? warps - 1 - i : i);
+      if (!run_warp(threads + first, min(32u, size - first))) return false;
+    }
+    line = 0;
+    for (Thread* t = threads; t < threads + size; ++t) {
+      if (t->state == DONE) continue;
+      if (line && line != unsigned(t->line))
+        return blame(*t, "divergent barrier: other threads wait in line %u, this one in line %u", line,
+                     unsigned(t->line));
+      line = t->line, t->state = READY;
+    }
+  }
+  return true;
+}
+
+// ---- barriers and warp collectives --------------------------------------------------------------
+inline void bring(unsigned mask, uint64_t value, int line) {
+  if (!(mask >> lane() & 1)) fail("lane %d is not in the mask 0x%08x of its collective in line %d", lane(), mask, line);
+  self->mask = mask, self->value = value;
+  wait(AT_WARP, line);
+}
+template <class T> T shuffle(unsigned mask, T value, int from, bool inside, int line) {
+  static_assert(sizeof value <= 8, "a shuffle moves up to 8 bytes");
+  uint64_t bits = 0;
+  memcpy(&bits, &value, sizeof value);
+  bring(mask, bits, line);
+  if (inside) memcpy(&value, &brought[from], sizeof value);
+  return value;
+}
+}  // namespace cpu
+
+#define LINE int line = __builtin_LINE()  // of the call
+inline void __syncthreads(LINE) { cpu::wait(cpu::AT_BLOCK, line); }
+inline void __syncwarp(unsigned mask = ~0u, LINE) { cpu::bring(mask, 0, line); }
+template <class T> T __shfl_sync(unsigned mask, T value, int from, int width = 32, LINE) {
+  int first = cpu::lane() & -width;
+  return cpu::shuffle(mask, value, first + (from & (width - 1)), true, line);
+}
+template <class T> T __shfl_xor_sync(unsigned mask, T value, int flip, int width = 32, LINE) {
+  int from = cpu::lane() ^ flip;
+  return cpu::shuffle(mask, value, from, from <= (cpu::lane() | (width - 1)), line);
+}
+template <class T> T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32, LINE) {
+  int from = cpu::lane() + int(by);
+  return cpu::shuffle(mask, value, from, from <= (cpu::lane() | (width - 1)), line);
+}
+template <class T> T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32, LINE) {
+  int from = cpu::lane() - int(by);
+  return cpu::shuffle(mask, value, from, from >= (cpu::lane() & -width), line);
+}
+inline unsigned __ballot_sync(unsigned mask, bool vote, LINE) {
+  unsigned votes = 0;
+  cpu::bring(mask, vote, line);
+  for (int i = 0; i < 32; ++i) votes |= unsigned(mask >> i & cpu::brought[i] & 1) << i;
+  return votes;
+}
+inline bool __any_sync(unsigned mask, bool vote, LINE) { return __ballot_sync(mask, vote, line); }
+inline bool __all_sync(unsigned mask, bool vote, LINE) { return !__ballot_sync(mask, !vote, line); }
+#undef LINE
+
+inline void __trap(int line = __builtin_LINE()) { cpu::fail("__trap() in line %d", line); }
+#ifdef __linux__  // what a false assert() calls
+extern "C" __attribute__((visibility("hidden"))) void __assert_fail(const char* truth, const char*, unsigned line, const char*) throw() {
+  cpu::fail("assertion in line %u failed: %s", line, truth);
+  abort();
+}
+#endif

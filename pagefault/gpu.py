@@ -1,0 +1,59 @@
+"""A kernel on an NVIDIA GPU: CuPy compiles it with NVRTC and launches it."""
+
+from .arguments import pack, shared_memory
+from .build import HEADERS
+from .errors import KernelError
+
+NO_CUPY = """an array lies on a GPU, and CuPy, which launches kernels there, is not installed:
+  CUDA 13:  pip install "pagefault[cuda13]"
+  CUDA 12:  pip install "pagefault[cuda12]\""""
+
+
+def gpu_available():
+    """Whether kernels can run on a GPU here: CuPy is installed, and finds a driver and a device."""
+    try:
+        import cupy
+
+        return bool(cupy.cuda.is_available())
+    except Exception:  # no CuPy, or an older one, which raises where there is no driver
+        return False
+
+
+def device_shared_limit(cupy):
+    return cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
+
+
+class GPUFunction:
+    """A kernel compiled for the current GPU."""
+
+    def __init__(self, kernel):
+        try:
+            import cupy
+        except ImportError as e:
+            raise KernelError(NO_CUPY) from e
+        self.kernel, self.cupy = kernel, cupy
+        code = f"""{kernel.source}
+#line 1 "launch"
+{(HEADERS / "signature.h").read_text(encoding="utf-8")}
+extern "C" __device__ auto kernel_signature = pagefault::signature(&{kernel.name});
+"""
+        module = cupy.RawModule(code=code, options=("-std=c++17",), name_expressions=[kernel.name])
+        try:
+            self.function = module.get_function(kernel.name)
+        except cupy.cuda.compiler.CompileException as e:
+            raise KernelError(f"{kernel.name} does not compile:\n{e}") from e
+        memory = module.get_global("kernel_signature")
+        self.signature = cupy.ndarray(memory.mem.size, cupy.uint8, memory).get().tobytes().rstrip(b"\0").decode()
+        self.limit = device_shared_limit(cupy) - self.function.shared_size_bytes
+
+    def launch(self, grid, block, args, shared_mem):
+        cupy, name = self.cupy, self.kernel.name
+        shared_mem = shared_memory(name, shared_mem, self.limit)
+        args = [cupy.asarray(a) if hasattr(a, "__cuda_array_interface__") else a for a in args]
+        args = pack(args, self.signature, self.kernel.names(len(args)), cupy.ndarray, name)
+        homes, current = {a.device.id for a in args if isinstance(a, cupy.ndarray)}, cupy.cuda.Device().id
+        if homes != {current}:
+            raise TypeError(f"{name}: its arrays lie on the GPUs {sorted(homes)}, and the current one is {current}")
+        if shared_mem > self.function.max_dynamic_shared_size_bytes:
+            self.function.max_dynamic_shared_size_bytes = shared_mem
+        self.function(grid, block, tuple(args), shared_mem=shared_mem)

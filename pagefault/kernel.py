@@ -1,0 +1,66 @@
+"""One kernel, two machines: CUDA C that runs on a GPU through CuPy, or on a CPU as C++."""
+
+import re
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from .arguments import launch_shape
+from .build import with_includes
+from .cpu import SHARED_LIMIT, CPUFunction
+from .gpu import GPUFunction, device_shared_limit
+
+
+class Kernel:
+    """A CUDA C kernel, called as a cupy.RawKernel is; it runs where its arrays are.
+
+    source: CUDA C, or the path of a .cu file. name: the kernel's, with its template arguments if it has any, as
+    in "scale<float, 64>". Headers that the source includes as "x.cuh" are looked for beside it, then among the
+    module's kernels.
+    """
+
+    def __init__(self, source, name):
+        is_file = isinstance(source, Path) or (source.endswith(".cu") and "\n" not in source)
+        self.file = Path(source) if is_file else Path(re.split(r"\W", name)[0] + ".cu")
+        self.name, self.headers = name, set()
+        self.source = with_includes(self.file.read_text(encoding="utf-8") if is_file else source, self.file, self.headers)
+
+    def __call__(self, grid, block, args, *, shared_mem=0):
+        """Launch a grid of thread blocks, with shared_mem bytes of dynamic shared memory each.
+
+        args: arrays, all of NumPy or all on one GPU, and numbers, which are cast to the kernel's parameters.
+        Raises TypeError if an argument doesn't fit, KernelError if there is no such launch or a thread went wrong
+        (on a GPU the latter shows later, when the program waits for it, and as CuPy's error).
+        """
+        grid, block = (launch_shape(self.name, what, s) for what, s in (("grid", grid), ("block", block)))
+        names = self.names(len(args))
+        here = [n for n, a in zip(names, args) if isinstance(a, np.ndarray)]
+        there = [n for n, a in zip(names, args) if hasattr(a, "__cuda_array_interface__")]
+        if here and there:
+            raise TypeError(f"{self.name}: {here[0]} is in the CPU's memory, and {there[0]} in a GPU's")
+        (self._gpu if there else self._cpu).launch(grid, block, args, shared_mem)
+
+    @cached_property
+    def _gpu(self):
+        return GPUFunction(self)
+
+    @cached_property
+    def _cpu(self):
+        return CPUFunction(self)
+
+    def names(self, count):
+        """The names of the kernel's parameters, for messages, if its source names `count` of them."""
+        return self._names if len(self._names) == count else [f"argument {i}" for i in range(count)]
+
+    @cached_property
+    def _names(self):
+        code = re.sub(r"//[^\n]*|/\*.*?\*/", "", self.source, flags=re.S)
+        name = re.escape(re.split(r"[<:]", self.name)[0])
+        found = re.search(rf"__global__[^;{{}}]*?\b{name}\s*\(([^)]*)\)", code)
+        return re.findall(r"(\w+)\s*(?:,|$)", found[1].strip()) if found else []
+
+
+def shared_limit(xp):
+    """How many bytes of shared memory a thread block can have: on the current GPU (xp = cupy), or on the CPU."""
+    return SHARED_LIMIT if xp is np else device_shared_limit(xp)

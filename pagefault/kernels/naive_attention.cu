@@ -1,0 +1,54 @@
+// naive_attention.cu - one new token's attention over a contiguous cache, the plain way.
+//
+// A thread block works for one head of one sequence.  It computes the scores of all cached tokens into
+// shared memory, turns them into weights, and sums the values by weight.  A query head reads the K and V
+// of the KV head that its group shares (num_heads / num_kv_heads query heads a group).
+//
+// Launch: grid (num_seqs, num_heads), thread block of a power of two threads, shared memory
+// 4 * (threads + longest seq_len) bytes: that is what limits a context.
+#include "common.cuh"
+
+template <typename T>
+__global__ void naive_attention(const T* __restrict__ q,           // [num_seqs, num_heads, head_dim]
+                                const T* __restrict__ k,           // [num_seqs, max_seq_len, num_kv_heads, head_dim]
+                                const T* __restrict__ v,           // the same
+                                const int* __restrict__ seq_lens,  // [num_seqs]
+                                T* __restrict__ out,               // [num_seqs, num_heads, head_dim]
+                                int max_seq_len, int num_kv_heads, int head_dim, float scale) {
+  extern __shared__ float shared[];
+  float* partial = shared;               // [threads]
+  float* scores = shared + blockDim.x;   // [seq_len]
+  int seq = blockIdx.x, head = blockIdx.y, num_heads = gridDim.y, t = threadIdx.x;
+  int kv_head = head / (num_heads / num_kv_heads), seq_len = seq_lens[seq];
+  q += ((long long)seq * num_heads + head) * head_dim;
+  out += ((long long)seq * num_heads + head) * head_dim;
+  auto row = [&](int token) {  // where the K, or V, of a token starts
+    return (((long long)seq * max_seq_len + token) * num_kv_heads + kv_head) * head_dim;
+  };
+
+  // 1. Scores: a thread takes every blockDim.x-th token and the dot product of its K with q.
+  float largest = LOWEST;
+  for (int token = t; token < seq_len; token += blockDim.x) {
+    const T* key = k + row(token);
+    float dot = 0;
+    for (int d = 0; d < head_dim; ++d) dot += to_float(q[d]) * to_float(key[d]);
+    scores[token] = dot * scale;
+    largest = fmaxf(largest, scores[token]);
+  }
+  largest = block_reduce(largest, partial, true);
+
+  // 2. Softmax: exponents of the scores less the largest, so that none overflows, and their sum.
+  float sum = 0;
+  for (int token = t; token < seq_len; token += blockDim.x) {
+    scores[token] = expf(scores[token] - largest);
+    sum += scores[token];
+  }
+  sum = block_reduce(sum, partial, false);
+
+  // 3. Output: a thread takes every blockDim.x-th dimension and sums the V of all tokens by weight.
+  for (int d = t; d < head_dim; d += blockDim.x) {
+    float total = 0;
+    for (int token = 0; token < seq_len; ++token) total += scores[token] * to_float(v[row(token) + d]);
+    out[d] = from_float<T>(seq_len > 0 ? total / sum : 0);  // attention over nothing is zero
+  }
+}

@@ -1,0 +1,34 @@
+"""What a kernel's result is compared with: attention in float64, in NumPy, written to be read."""
+
+import numpy as np
+
+
+def softmax(scores):
+    """exp(scores) / sum, along the last axis, in float64; no score is too large, since the largest is taken off."""
+    scores = np.asarray(scores, np.float64)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def reference_attention(q, k, v, seq_lens, scale=None):
+    """One new token's attention for each sequence; float64 [num_seqs, num_heads, head_dim].
+
+    q: [num_seqs, num_heads, head_dim]; k, v: [num_seqs, max_seq_len, num_kv_heads, head_dim], NumPy's;
+    seq_lens: [num_seqs]; scale: of the scores, 1 / sqrt(head_dim) unless given. A sequence without tokens gives 0.
+    """
+    num_seqs, num_heads, head_dim = q.shape
+    scale = head_dim**-0.5 if scale is None else scale
+    out = np.zeros(q.shape)
+    for seq, seq_len in enumerate(seq_lens):
+        if seq_len:
+            keys, values = (x[seq, :seq_len].astype(np.float64) for x in (k, v))
+            keys, values = (np.repeat(x, num_heads // k.shape[2], axis=1) for x in (keys, values))
+            scores = np.einsum("hd,thd->ht", q[seq].astype(np.float64), keys) * scale
+            out[seq] = np.einsum("ht,thd->hd", softmax(scores), values)
+    return out
+
+
+def relative_error(out, reference):
+    """||out - reference|| / ||reference||, in float64."""
+    out = np.asarray(out.get() if hasattr(out, "get") else out, np.float64)
+    return float(np.linalg.norm(out - reference) / np.linalg.norm(reference))
