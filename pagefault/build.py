@@ -22,14 +22,15 @@ NO_COMPILER = """no C++ compiler was found, and without an NVIDIA GPU kernels ar
   macOS:                xcode-select --install
   anywhere:             pip install ziglang
 Then run this again. All that launches no kernel works without one."""
-COMMON = ["-std=c++17", "-gdwarf-4", "-w", "-UNDEBUG", "-fPIC", "-fno-strict-aliasing", "-fno-exceptions", "-fno-threadsafe-statics",
-          "-fno-finite-loops", "-ffp-contract=off", "-fvisibility=hidden"]  # contract: the same bytes on every processor
+COMMON = ["-std=c++17", "-gdwarf-4", "-w", "-UNDEBUG", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing", "-fno-exceptions",
+          "-fno-threadsafe-statics", "-fno-finite-loops", "-ffp-contract=off"]  # the last: the same bytes on every processor
 MODES = {
     "plain": ["-O2"],
     "checked": ["-O1", "-DCUDA_CPU_CHECKED", "-fsanitize=thread,bounds,alignment"],
     "sanitized": ["-O1", "-DCUDA_CPU_ASAN", "-fsanitize=address,undefined", "-fsanitize-recover=address"],
 }
-SHARED = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\b(?P<extern>extern\s+)?__shared__\s+(?P<what>[^;]*);', re.S)
+SHARED = re.compile(r'''//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"  # comments and strings are left alone
+                    |\b(?P<extern>extern\s+)?__shared__\s+(?P<what>[^;]*);''', re.S | re.X)
 
 
 def cache_folder():
@@ -64,8 +65,13 @@ def shared_for_cpu(match):
     if what is None:  # a comment or a string
         return match[0]
     if match["extern"]:
-        dynamic = re.fullmatch(r"(.+?)\s*\b(\w+)\s*\[\s*\]\s*", what, re.S)
-        return f"{dynamic[1]}* {dynamic[2]} = cpu::DynamicShared();" if dynamic else match[0]
+        dynamic = re.fullmatch(r"(?:__align__\s*\([^)]*\))?\s*(.+?)\s*\b(\w+)\s*\[\s*\]\s*", what, re.S)
+        if not dynamic:
+            return match[0]
+        before = match.string[: match.start()]
+        if before.count("{") == before.count("}"):  # outside of functions: whatever the launch will have
+            return f"static {dynamic[1]}*& {dynamic[2]} = ({dynamic[1]}*&)cpu::dynamic_shared;"
+        return f"{dynamic[1]}* {dynamic[2]} = cpu::DynamicShared();"
     bare = re.sub(r"<[^<>]*>|\[[^]]*\]|\([^()]*\)", "", what)
     names = [re.search(r"(\w+)\s*$", part)[1] for part in bare.split(",")]
     known = ", ".join(f'{n}_known("{n}", (void*)&{n}, sizeof {n})' for n in names)
@@ -77,7 +83,6 @@ def library_for(source, name, file, mode):
     text = f"""#include "cuda_cpu.h"
 {SHARED.sub(shared_for_cpu, source)}
 #line 1 "launch"
-#include "signature.h"
 EXPORT auto kernel_signature = pagefault::signature(&{name});
 EXPORT const char* launch(const unsigned* s, size_t shared, void** args, const cpu::Region* arrays, unsigned count,
                           bool backwards, double time_limit) {{

@@ -8,6 +8,8 @@ NO_CUPY = """an array lies on a GPU, and CuPy, which launches kernels there, is 
   CUDA 13:  pip install "pagefault[cuda13]"
   CUDA 12:  pip install "pagefault[cuda12]\""""
 
+OPTIONS = ("-std=c++17",)
+
 
 def gpu_available():
     """Whether kernels can run on a GPU here: CuPy is installed, and finds a driver and a device."""
@@ -23,6 +25,15 @@ def device_shared_limit(cupy):
     return cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
 
 
+def gpu_source(kernel):
+    """What NVRTC compiles: the kernel, and a variable that holds its signature."""
+    return f"""{(HEADERS / "signature.h").read_text(encoding="utf-8")}
+{kernel.source}
+#line 1 "launch"
+extern "C" __device__ auto kernel_signature = pagefault::signature(&{kernel.name});
+"""
+
+
 class GPUFunction:
     """A kernel compiled for the current GPU."""
 
@@ -32,18 +43,13 @@ class GPUFunction:
         except ImportError as e:
             raise KernelError(NO_CUPY) from e
         self.kernel, self.cupy = kernel, cupy
-        code = f"""{kernel.source}
-#line 1 "launch"
-{(HEADERS / "signature.h").read_text(encoding="utf-8")}
-extern "C" __device__ auto kernel_signature = pagefault::signature(&{kernel.name});
-"""
-        module = cupy.RawModule(code=code, options=("-std=c++17",), name_expressions=[kernel.name])
+        module = cupy.RawModule(code=gpu_source(kernel), options=OPTIONS, name_expressions=[kernel.name])
         try:
             self.function = module.get_function(kernel.name)
         except cupy.cuda.compiler.CompileException as e:
             raise KernelError(f"{kernel.name} does not compile:\n{e}") from e
         memory = module.get_global("kernel_signature")
-        self.signature = cupy.ndarray(memory.mem.size, cupy.uint8, memory).get().tobytes().rstrip(b"\0").decode()
+        self.signature = cupy.ndarray(4 * 64, cupy.uint8, memory).get().tobytes().rstrip(b"\0").decode()
         self.limit = device_shared_limit(cupy) - self.function.shared_size_bytes
 
     def launch(self, grid, block, args, shared_mem):

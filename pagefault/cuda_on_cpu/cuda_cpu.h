@@ -7,3 +7,4 @@
 //   launch.h     the grid; faults, time limit, interrupt
 #pragma once
 #include "launch.h"
+#include "signature.h"

@@ -1,7 +1,6 @@
 // cuda_fp16.h - half precision in software: storage and conversions, no arithmetic.
 #pragma once
 #include "language.h"
-#define __CUDA_FP16_TYPES_EXIST__
 
 struct __half { unsigned short bits; };
 struct alignas(4) __half2 { __half x, y; };

@@ -102,7 +102,7 @@ inline void on_report(const char* text) {
 }
 #endif
 
-inline const char* launch(dim3 grid, dim3 block, size_t shared, void** args) {
+UNSEEN inline const char* launch(dim3 grid, dim3 block, size_t shared, void** args) {
   gridDim = grid, blockDim = block, arguments = args, error[0] = 0, stopped_at = nullptr;
   if (!prepare_threads(block)) return error;
   if (posix_memalign((void**)&dynamic_shared, 128, max(shared, size_t(1)))) return "no memory for shared memory";

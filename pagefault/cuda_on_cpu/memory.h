@@ -4,7 +4,6 @@
 #pragma once
 #include <dlfcn.h>
 #include "threads.h"
-#define UNSEEN __attribute__((no_sanitize("thread"), noinline))
 
 namespace cpu {
 struct Region { char* begin; size_t size, itemsize; const char* name; };
@@ -22,7 +21,7 @@ struct Shared {
   }
 };
 // What nobody wrote is not a number.
-inline void poison_shared(size_t dynamic_size) {
+UNSEEN inline void poison_shared(size_t dynamic_size) {
   memset(dynamic_shared, 0xff, dynamic_size);
   for (unsigned i = 0; i < static_count; ++i) memset(statics[i].begin, 0xff, statics[i].size);
 }

@@ -4,6 +4,11 @@
 #include <stdarg.h>
 #include "fibers.h"
 #include "language.h"
+#ifdef CUDA_CPU_CHECKED  // what is not the kernel's own code isn't checked
+#define UNSEEN __attribute__((no_sanitize("thread"), noinline))
+#else
+#define UNSEEN
+#endif
 
 namespace cpu {
 enum State : char { READY, AT_WARP, AT_BLOCK, DONE };
@@ -24,29 +29,29 @@ static bool backwards;        // the last thread first: shows where a barrier is
 static void (*body)(void**);
 static void** arguments;
 
-inline int lane() { return int(self - threads) & 31; }
-inline void leave() { fibers::swap(self->context, host); }
-inline void wait(State why, int line) { self->state = why, self->line = line, leave(); }
+UNSEEN inline int lane() { return int(self - threads) & 31; }
+UNSEEN inline void leave() { fibers::swap(self->context, host); }
+UNSEEN inline void wait(State why, int line) { self->state = why, self->line = line, leave(); }
 
 // The running thread is in error; it will not go on.
-__attribute__((format(printf, 1, 2))) inline void fail(const char* format, ...) {
+UNSEEN __attribute__((format(printf, 1, 2))) inline void fail(const char* format, ...) {
   va_list values;
   va_start(values, format), vsnprintf(error, sizeof error, format, values), va_end(values);
   leave();
 }
 // The host has found what is wrong with some waiting thread.
-inline bool blame(Thread& t, const char* format, unsigned a, unsigned b) {
+UNSEEN inline bool blame(Thread& t, const char* format, unsigned a, unsigned b) {
   threadIdx = t.index, self = &t;
   snprintf(error, sizeof error, format, a, b);
   return false;
 }
 
-inline void run_thread() {
+UNSEEN inline void run_thread() {
   for (;;) body(arguments), wait(DONE, 0);  // a round for each thread block
 }
 
 // Release the waiting lanes of a warp that are complete: all live lanes that their mask names have come.
-inline unsigned release(Thread* warp, unsigned live, unsigned arrived) {
+UNSEEN inline unsigned release(Thread* warp, unsigned live, unsigned arrived) {
   unsigned released = 0;
   for (uint64_t& b : brought) b = ~0ull;  // not a number, if a shuffle reads from a lane that isn't there
   for (unsigned rest = arrived, group; rest; rest &= ~group) {
@@ -62,7 +67,7 @@ inline unsigned release(Thread* warp, unsigned live, unsigned arrived) {
 }
 
 // Run the threads of a warp until each is done or at __syncthreads().
-inline bool run_warp(Thread* warp, int lanes) {
+UNSEEN inline bool run_warp(Thread* warp, int lanes) {
   for (;;) {
     unsigned live = 0, arrived = 0;
     for (int i = 0; i < lanes; ++i) {
@@ -80,7 +85,7 @@ inline bool run_warp(Thread* warp, int lanes) {
   }
 }
 
-inline bool run_block(unsigned size) {
+UNSEEN inline bool run_block(unsigned size) {
   for (Thread* t = threads; t < threads + size; ++t) t->state = READY, t->line = 0;
   for (unsigned line = 1, warps = (size + 31) / 32; line;) {
     for (unsigned i = 0; i < warps; ++i) {
@@ -100,12 +105,12 @@ inline bool run_block(unsigned size) {
 }
 
 // ---- barriers and warp collectives --------------------------------------------------------------
-inline void bring(unsigned mask, uint64_t value, int line) {
+UNSEEN inline void bring(unsigned mask, uint64_t value, int line) {
   if (!(mask >> lane() & 1)) fail("lane %d is not in the mask 0x%08x of its collective in line %d", lane(), mask, line);
   self->mask = mask, self->value = value;
   wait(AT_WARP, line);
 }
-template <class T> T shuffle(unsigned mask, T value, int from, bool inside, int line) {
+template <class T> UNSEEN T shuffle(unsigned mask, T value, int from, bool inside, int line) {
   static_assert(sizeof value <= 8, "a shuffle moves up to 8 bytes");
   uint64_t bits = 0;
   memcpy(&bits, &value, sizeof value);
@@ -116,25 +121,25 @@ template <class T> T shuffle(unsigned mask, T value, int from, bool inside, int 
 }  // namespace cpu
 
 #define LINE int line = __builtin_LINE()  // of the call
-inline void __syncthreads(LINE) { cpu::wait(cpu::AT_BLOCK, line); }
-inline void __syncwarp(unsigned mask = ~0u, LINE) { cpu::bring(mask, 0, line); }
-template <class T> T __shfl_sync(unsigned mask, T value, int from, int width = 32, LINE) {
+UNSEEN inline void __syncthreads(LINE) { cpu::wait(cpu::AT_BLOCK, line); }
+UNSEEN inline void __syncwarp(unsigned mask = ~0u, LINE) { cpu::bring(mask, 0, line); }
+template <class T> UNSEEN T __shfl_sync(unsigned mask, T value, int from, int width = 32, LINE) {
   int first = cpu::lane() & -width;
   return cpu::shuffle(mask, value, first + (from & (width - 1)), true, line);
 }
-template <class T> T __shfl_xor_sync(unsigned mask, T value, int flip, int width = 32, LINE) {
+template <class T> UNSEEN T __shfl_xor_sync(unsigned mask, T value, int flip, int width = 32, LINE) {
   int from = cpu::lane() ^ flip;
   return cpu::shuffle(mask, value, from, from <= (cpu::lane() | (width - 1)), line);
 }
-template <class T> T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32, LINE) {
+template <class T> UNSEEN T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32, LINE) {
   int from = cpu::lane() + int(by);
   return cpu::shuffle(mask, value, from, from <= (cpu::lane() | (width - 1)), line);
 }
-template <class T> T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32, LINE) {
+template <class T> UNSEEN T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32, LINE) {
   int from = cpu::lane() - int(by);
   return cpu::shuffle(mask, value, from, from >= (cpu::lane() & -width), line);
 }
-inline unsigned __ballot_sync(unsigned mask, bool vote, LINE) {
+UNSEEN inline unsigned __ballot_sync(unsigned mask, bool vote, LINE) {
   unsigned votes = 0;
   cpu::bring(mask, vote, line);
   for (int i = 0; i < 32; ++i) votes |= unsigned(mask >> i & cpu::brought[i] & 1) << i;

@@ -1,0 +1,256 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cases import on_host
+
+from pagefault import Kernel, KernelError, on_cpu
+
+HERE = Path(__file__).parent
+SCALE = """__global__ void scale(const float* x, float* y, float a, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = a * x[i];
+}"""
+TREE = """__global__ void total(const float* x, float* out) {
+  __shared__ float s[128];
+  int t = threadIdx.x;
+  s[t] = x[t];
+  __syncthreads();
+  for (int half = 64; half > 0; half /= 2) {
+    if (t < half) s[t] += s[t + half];
+    __syncthreads();
+  }
+  if (t == 0) out[0] = s[0];
+}"""
+
+
+def test_the_language(xp):
+    out, fout, hout = xp.zeros(144, np.int32), xp.zeros(65, np.float32), xp.zeros(64, np.float16)
+    kernel = Kernel(HERE / "features.cu", "features<21, float>")
+    launches = 0
+    for _ in range(2):
+        fout[0] = 0
+        kernel((1,), (16, 8), (out, fout, hout, 5 << 40, 1.0), shared_mem=4 * 128)
+        got = on_host(out).tolist()
+        assert got[0] == launches + 1 or not launches  # a __device__ variable lives on
+        launches = got[0]
+        assert got[1:5] == [127 * 64, 7, 5, 0]
+        assert got[5:9] == [sum(range(32 * w, 32 * w + 32)) for w in range(4)]
+        assert got[9:16] == [0xAAAAAAAA - 2**32, 42, 16, got[12], 32, 96, 8 + 9 + 10 + 11]
+        assert got[12] in range(32, 48)
+        assert got[16:] == [t // 32 * 32 + 5 + 1000 * (t - (t % 32 > 0)) for t in range(128)]
+        np.testing.assert_array_equal(on_host(fout)[1:], (np.arange(64, dtype=np.float32) * np.float32(0.1)).astype(np.float16))
+        assert float(fout[0]) == 128
+
+
+def test_half_conversions_are_numpys():
+    kernel = Kernel("""#include <cuda_fp16.h>
+    __global__ void convert(const __half* h, float* x, const float* y, __half* g) {
+      int i = blockIdx.x * blockDim.x + threadIdx.x;
+      x[i] = __half2float(h[i]), g[i] = __float2half(y[i]);
+    }""", "convert")
+    h = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    random = np.random.default_rng(0)
+    with np.errstate(all="ignore"):
+        ties = h.astype(np.float32) * np.float32(1 + 2**-11)
+    for y in (ties, random.integers(0, 1 << 32, 1 << 16, dtype=np.uint32).view(np.float32)):
+        x, g = np.empty(1 << 16, np.float32), np.empty(1 << 16, np.float16)
+        kernel((256,), (256,), (h, x, y, g))
+        np.testing.assert_array_equal(x, h.astype(np.float32))
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(g, y.astype(np.float16))
+
+
+def test_a_missing_barrier_shows_in_one_order_of_threads():
+    x, out, results = np.arange(1, 129, dtype=np.float32), np.zeros(1, np.float32), []
+    for source in (TREE, TREE.replace("    __syncthreads();\n", "")):
+        for backwards in (False, True):
+            with on_cpu(backwards=backwards):
+                Kernel(source, "total")((1,), (128,), (x, out))
+            results.append(out[0])
+    assert results == [8256, 8256, 135, 8256]
+
+
+def test_shared_memory_that_nobody_wrote_is_not_a_number():
+    source = """__global__ void unset(float* out) {
+      __shared__ float s;
+      extern __shared__ float d[];
+      if (blockIdx.x == 0) s = d[0] = 1;
+      __syncthreads();
+      out[2 * blockIdx.x] = s, out[2 * blockIdx.x + 1] = d[0];
+    }"""
+    for checked in (False, True):
+        out = np.zeros(6, np.float32)
+        with on_cpu(checked=checked):
+            Kernel(source, "unset")((3,), (32,), (out,), shared_mem=4)
+        assert out[:2].tolist() == [1, 1] and np.isnan(out[2:]).all()
+
+
+SUM = "__global__ void f(float* x, int n) {\n  int t = threadIdx.x;\n  %s\n}"
+WHERE = r"thread block \(%s, 0, 0\), thread \(%s, 0, 0\)"
+MISTAKES = {  # name: the third line of a kernel; what the error says
+    "just past": ("x[t] = 1;", r"f: writes x\[50\], and x has 50 elements, in line 3 of f.cu; " + WHERE % (0, 50)),
+    "just before": ("n = x[t - 1];  x[0] = n;", r"reads x\[-1\].* in line 3 of f.cu; " + WHERE % (0, 0)),
+    "far away": ("x[t + 3000000000u] = 1;", r"writes 4 bytes at 0x\w+, far from every array, in line 3"),
+    "shared, past": ("extern __shared__ float s[]; s[t] = 1;", "writes byte 80 of the dynamic shared memory, which has 80 bytes"),
+    "static, past": ("__shared__ float s[40]; s[t] = 1;", r"index 40 in line 3 is out of bounds.*float ?\[40\].*thread \(40"),
+    "local, past": ("float s[4]; for (int i = 0; i < n; ++i) s[i] = 1; x[0] = s[t % 4];", "index 4 in line 3 is out of bounds"),
+    "misaligned": ("x[0] = ((float4*)(x + 1))[0].x + ((double*)(x + 1))[0];", "misaligned address 0x.* in line 3"),
+    "two barriers": ("if (t < 32) __syncthreads(); else\n__syncthreads();",
+                     "divergent barrier: .* line 3, this one in line 4; " + WHERE % (0, 32)),
+    "half a warp": ("if (t < 16) x[t] = __shfl_xor_sync(~0u, x[t], 1); __syncthreads();",
+                    "divergent warp: the lanes 0xffffffff never all come to the collective in line 3"),
+    "not in the mask": ("x[t % 50] = __shfl_sync(1, t, 0);", "lane 1 is not in the mask 0x00000001 .* line 3"),
+    "division": ("x[0] = 5 / n;", "division by zero, in line 3"),
+    "assertion": ("assert(t < 7);", "assertion in line 3 failed: t < 7; " + WHERE % (0, 7)),
+    "trap": ("if (blockIdx.x == 1 && t == 9) __trap();", "__trap.. in line 3; " + WHERE % (1, 9)),
+    "deep stack": ("volatile float big[50000]; for (int i = 49999; i >= 0; --i) big[i] = 1;", "more than 64 KiB of stack"),
+    "endless": ("while (n < 50) __syncwarp();", "still running after 0.2 s .* an endless loop"),
+    "endless, alone": ("for (;;);", "still running after 0.2 s .*endless loop.* in line 3"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_becomes_an_error_that_says_where(name):
+    line, message = MISTAKES[name]
+    x = np.ones(50, np.float32)
+    with on_cpu(time_limit=0.2), pytest.raises(KernelError, match=f"(?s){message}"):
+        Kernel(SUM % line, "f")((2,), (64,), (x, 49 if name == "endless" else 0 if name == "division" else 50), shared_mem=80)
+    with on_cpu(time_limit=2):  # and all is well afterwards
+        Kernel(SCALE, "scale")((1,), (64,), (x, x, 2.0, 50))
+
+
+def test_an_illegal_address_in_a_fast_launch_says_where_too():
+    message = "illegal memory access at .*, in line 3 of f.cu; thread block .0, 0"
+    with on_cpu(checked=False), pytest.raises(KernelError, match=message):
+        Kernel(SUM % "x[t + 3000000000u] = 1;", "f")((2,), (64,), (np.ones(50, np.float32), 50))
+
+
+def test_fast_and_checked_launches_give_the_same_bytes():
+    x = np.random.default_rng(0).standard_normal(1000, np.float32)
+    source = "__global__ void g(float* x) { int i = threadIdx.x; x[i] = expf(x[i]) * x[i] + 0.3f * x[999 - i]; }"
+    results = []
+    for checked in (False, True):
+        y = x.copy()
+        with on_cpu(checked=checked):
+            Kernel(source, "g")((1,), (500,), (y,))
+        results.append(y.tobytes())
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("args, message", [
+    (lambda x: (x, x, 2.0), "scale takes 4 arguments, not 3"),
+    (lambda x: (x.astype(float), x, 2.0, 50), r"argument 0 \(x\) holds float64, the kernel wants float32"),
+    (lambda x: (x, x.astype(">f4"), 2.0, 50), r"argument 1 \(y\) holds >f4, .* byte order"),
+    (lambda x: (x[::2], x, 2.0, 25), r"argument 0 \(x\) is a view that isn't contiguous \(strides \(8,\)\)"),
+    (lambda x: (x.tolist(), x, 2.0, 50), r"argument 0 \(x\) is a list, the kernel wants an array"),
+    (lambda x: (x, None, 2.0, 50), r"argument 1 \(y\) is a NoneType"),
+    (lambda x: (x, np.broadcast_to(x[:1], 50), 2.0, 50), r"argument 1 \(y\) is (read-only|a view)"),
+    (lambda x: (x, x, x, 50), r"argument 2 \(a\) is a ndarray, the kernel wants a number \(float32\)"),
+    (lambda x: (x, x, 1e300, 50), r"argument 2 \(a\) is 1e\+300, which is beyond float32"),
+    (lambda x: (x, x, 2.0, 50.5), r"argument 3 \(n\) is 50.5, the kernel wants a whole number \(int32\)"),
+    (lambda x: (x, x, 2.0, 2**31), r"argument 3 \(n\) is 2147483648, which is beyond int32"),
+    (lambda x: (x, x, 2.0, "50"), r"argument 3 \(n\) is a str"),
+])
+def test_an_argument_that_does_not_fit_is_named(args, message):
+    x = np.ones(50, np.float32)
+    with pytest.raises(TypeError, match=message):
+        Kernel(SCALE, "scale")((1,), (64,), args(x))
+    assert (x == 1).all()
+
+
+@pytest.mark.parametrize("grid, block, options, message", [
+    ((0,), (64,), {}, "grid = .0,., 0 thread blocks where 1 to 2,147,483,647"),
+    ((1, 65536), (64,), {}, "65,536 thread blocks where 1 to 65,535"),
+    ((1,), (1025,), {}, "1,025 threads where 1 to 1,024"),
+    ((1,), (64, 32), {}, "block = .64, 32., 2,048 threads"),
+    ((1,), (8, 1, 65), {}, "65 threads where 1 to 64"),
+    ((1, 1, 1, 1), (64,), {}, "one to three"),
+    ((1,), (1.5,), {}, "whole numbers"),
+    ((1,), (64,), dict(shared_mem=-1), "shared_mem = -1"),
+    ((1,), (64,), dict(shared_mem=1 << 20), "shared_mem = 1048576 bytes, where a thread block can have 0 to "),
+])
+def test_a_launch_that_cannot_be_is_refused(xp, grid, block, options, message):
+    x = xp.ones(50, np.float32)
+    with pytest.raises(KernelError, match=f"scale: .*{message}"):
+        Kernel(SCALE, "scale")(grid, block, (x, x, 2.0, 50), **options)
+
+
+def test_numbers_are_cast_to_the_parameters(xp):
+    x = xp.arange(50, dtype=np.float32)
+    for two, n in ((2.0, 50), (2, 50.0), (np.float64(2), np.int64(50)), (np.int8(2), True)):
+        y = xp.zeros_like(x)
+        Kernel(SCALE, "scale")((1,), 64, (x, y, two, n))
+        assert (y[: int(n)] == 2 * x[: int(n)]).all() and (y[int(n):] == 0).all()
+
+
+@pytest.mark.gpu
+def test_arrays_on_two_devices_are_refused():
+    import cupy
+
+    x = np.ones(50, np.float32)
+    with pytest.raises(TypeError, match="scale: x is in the CPU's memory, and y in a GPU's"):
+        Kernel(SCALE, "scale")((1,), (64,), (x, cupy.asarray(x), 2.0, 50))
+
+
+def test_a_syntax_error_shows_the_line(xp):
+    with pytest.raises(KernelError, match=r"(?s)f does not compile.*f.cu.?2.*nothing"):
+        Kernel("__global__ void f(float* x) {\n  x[0] = nothing;\n}", "f")((1,), (1,), (xp.zeros(1, np.float32),))
+    with pytest.raises(KernelError, match="line 1: there is no header gone.cuh"):
+        Kernel('#include "gone.cuh"\n', "f")
+
+
+def test_an_edited_file_or_header_is_compiled_again(xp, tmp_path):
+    for number in (1, 2):
+        (tmp_path / "n.cuh").write_text(f"#define N {number}\n", encoding="utf-8")
+        (tmp_path / "k.cu").write_text('#include "n.cuh"\n__global__ void k(int* x) { *x = N; }', encoding="utf-8")
+        x = xp.zeros(1, np.int32)
+        Kernel(str(tmp_path / "k.cu"), "k")((1,), (1,), (x,))
+        assert int(x[0]) == number
+
+
+def test_two_processes_may_compile_the_same_kernel_at_once(cpu_cache):
+    code = f"""import numpy as np; from pagefault import Kernel; x = np.ones(8, "f")
+Kernel({SCALE!r}, "scale")((1,), (8,), (x, x, 3, 8)); print(x.sum())"""
+    runs = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    assert [r.communicate()[0].strip() for r in runs] == ["24.0"] * 4
+    assert [f.suffix for f in cpu_cache.iterdir()] == [".so"]
+
+
+def test_ctrl_c_ends_a_launch():
+    code = f"""if True:
+    import numpy as np
+    from pagefault import Kernel, on_cpu
+    x = np.ones(8, "f")
+    endless = Kernel({SUM % "for (;;);"!r}, "f")
+    try: endless((1,), (8,), (x,))  # (one argument is missing: compiles)
+    except TypeError: print("ready", flush=True)
+    try:
+        with on_cpu(time_limit=100): endless((1,), (8,), (x, 8))
+    except KeyboardInterrupt: print("interrupted, alive")"""
+    run = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert run.stdout.readline() == "ready\n"
+    time.sleep(0.5)
+    os.kill(run.pid, signal.SIGINT)
+    assert run.communicate(timeout=20)[0] == "interrupted, alive\n"
+
+
+def test_without_a_compiler_the_error_says_how_to_get_one(cpu_cache):
+    code = f"""import importlib.util as u; find = u.find_spec; u.find_spec = lambda n, *a: None if n == "ziglang" else find(n, *a)
+import numpy as np, pagefault as p; print(p.mixed_lengths(1, 42)); x = np.ones(8, "f")
+p.Kernel({SCALE!r}, "scale")((1,), (8,), (x, x, 3, 8))"""
+    run = subprocess.run([sys.executable, "-c", code], env=dict(os.environ, PATH="", CXX=""), capture_output=True, text=True)
+    assert run.stdout == "[83]\n"
+    assert "KernelError: no C++ compiler was found" in run.stderr and "pip install ziglang" in run.stderr
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    monkeypatch.setenv("PAGEFAULT_CACHE", str(tmp_path / "file" / "kernels"))
+    with pytest.raises(KernelError, match="can't be kept in .*; set PAGEFAULT_CACHE"):
+        Kernel(SCALE, "scale")((1,), (8,), (np.ones(8, "f"), np.ones(8, "f"), 3, 8))

@@ -1,0 +1,76 @@
+"""The ways in agree with each other, and the module needs no GPU to be there."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+NAMES = {"cupy-cuda12x": "cupy", "cupy-cuda13x": "cupy"}  # PyPI's: conda-forge's
+ONLY_CONDA = {"pip", "cxx-compiler", "python"}
+NOT_CONDA = {"ziglang", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime"}
+
+
+def requirements():
+    """{name: floor} of pyproject.toml."""
+    extras = PROJECT["optional-dependencies"]
+    every = PROJECT["dependencies"] + [r for extra in extras.values() for r in extra]
+    found = {NAMES.get(n, n): floor for n, floor in (re.match(r"([\w-]+)(?:\[ctk])?>=([\d.]+)", r).groups() for r in every)}
+    return found | {"python": PROJECT["requires-python"].removeprefix(">=")}
+
+
+def conda(file):
+    text = (ROOT / file).read_text(encoding="utf-8")
+    return dict(re.findall(r"^  - ([\w-]+)(?:>=([\d.]+))?$", text, re.M)), text
+
+
+@pytest.mark.parametrize("file, without", [("environment.yml", set()), (".binder/environment.yml", {"cupy"})])
+def test_conda_and_pip_name_the_same_packages_and_floors(file, without):
+    environment, text = conda(file)
+    wanted = {n: f for n, f in requirements().items() if n not in NOT_CONDA | without}
+    assert environment == wanted | {"pip": "", "cxx-compiler": ""}
+    assert re.search(r"- -e \.\.?$", text, re.M)
+
+
+def test_cupy_is_never_asked_for_on_macos():
+    assert all("sys_platform != 'darwin'" in r for e in ("cuda12", "cuda13") for r in PROJECT["optional-dependencies"][e])
+
+
+def test_what_uv_installs_for_the_tests_is_the_extra_that_pip_installs():
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"]
+    assert groups == {"dev": ["pagefault[test]"]}
+
+
+def test_text_files_are_opened_as_utf_8():
+    for file in [*ROOT.glob("pagefault/**/*.py"), *ROOT.glob("tests/*.py")]:
+        for call in re.findall(r"(?:\.read_text|\.write_text|\bopen)\(.*", file.read_text(encoding="utf-8")):
+            assert "encoding" in call, f"{file.name}: {call}"
+
+
+@pytest.mark.parametrize("environment", [{}, {"CUDA_VISIBLE_DEVICES": ""}])
+def test_the_module_works_where_there_is_no_gpu(environment, tmp_path):
+    code = "import pagefault as p; print(p.gpu_available() and 'GPU', p.mixed_lengths(1, 42), p.MODELS['opt-13b'].bytes_per_token)"
+    env = dict(os.environ, **environment) if environment else {k: v for k, v in os.environ.items() if not k.startswith("CUDA")}
+    run = subprocess.run([sys.executable, "-W", "error", "-c", code], env=env, cwd=tmp_path, capture_output=True, text=True)
+    assert run.stderr == "" and run.stdout.endswith("[83] 819200\n")
+
+
+def test_an_array_on_a_gpu_without_cupy_gives_one_clear_error(monkeypatch):
+    from pagefault import Kernel, KernelError
+
+    class Elsewhere:
+        __cuda_array_interface__ = {}
+
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(KernelError, match=r"CuPy.* is not installed.*\n.*pagefault\[cuda13\]"):
+        Kernel("__global__ void f(float* x) {}", "f")((1,), (1,), (Elsewhere(),))
+
+
+def test_the_code_passes_ruff():
+    run = subprocess.run([sys.executable, "-m", "ruff", "check", "--no-cache", ROOT], capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout
