@@ -9,10 +9,11 @@ from .kernel import Kernel
 from .cpu import on_cpu
 from .gpu import gpu_available
 from .attention import naive_attention
+from .notebook import array_module, compare, kernel_source, show_kernel
 from .reference import reference_attention, relative_error, softmax
 
 __all__ = [
     "MODELS", "ONE_HEAD", "KVGeometry", "MIXES", "PUBLISHED_MIX", "mixed_lengths", "Memory", "contiguous_memory",
     "ContiguousCache", "KernelError", "RequestTooLarge", "Kernel", "on_cpu", "gpu_available", "naive_attention",
-    "reference_attention", "relative_error", "softmax",
+    "array_module", "compare", "kernel_source", "show_kernel", "reference_attention", "relative_error", "softmax",
 ]

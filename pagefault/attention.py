@@ -8,6 +8,7 @@ from .build import KERNELS
 from .errors import RequestTooLarge
 from .kernel import Kernel, shared_limit
 from .memory import checked_lengths
+from .reference import on_host
 
 THREADS = 128
 TYPES = {"float32": "float", "float16": "__half"}
@@ -32,7 +33,7 @@ def naive_attention(q, k, v, seq_lens, scale=None, out=None):
     Raises RequestTooLarge for a context whose scores exceed a thread block's shared memory.
     """
     xp = np if isinstance(q, np.ndarray) else __import__("cupy")
-    lengths = checked_lengths(seq_lens.get() if hasattr(seq_lens, "get") else seq_lens)
+    lengths = checked_lengths(on_host(seq_lens))
     _check_shapes(q, k, v, lengths)
     out = xp.empty_like(q) if out is None else out
     if out.shape != q.shape or out.dtype != q.dtype:

@@ -3,6 +3,11 @@
 import numpy as np
 
 
+def on_host(array):
+    """A CuPy array's copy in the CPU's memory; anything else as it is."""
+    return array.get() if hasattr(array, "get") else array
+
+
 def softmax(scores):
     """exp(scores) / sum, along the last axis, in float64; no score is too large, since the largest is taken off."""
     scores = np.asarray(scores, np.float64)
@@ -13,13 +18,14 @@ def softmax(scores):
 def reference_attention(q, k, v, seq_lens, scale=None):
     """One new token's attention for each sequence; float64 [num_seqs, num_heads, head_dim].
 
-    q: [num_seqs, num_heads, head_dim]; k, v: [num_seqs, max_seq_len, num_kv_heads, head_dim], NumPy's;
+    q: [num_seqs, num_heads, head_dim]; k, v: [num_seqs, max_seq_len, num_kv_heads, head_dim], of NumPy or of CuPy;
     seq_lens: [num_seqs]; scale: of the scores, 1 / sqrt(head_dim) unless given. A sequence without tokens gives 0.
     """
-    num_seqs, num_heads, head_dim = q.shape
+    q, k, v = (on_host(x) for x in (q, k, v))
+    num_heads, head_dim = q.shape[1:]
     scale = head_dim**-0.5 if scale is None else scale
     out = np.zeros(q.shape)
-    for seq, seq_len in enumerate(seq_lens):
+    for seq, seq_len in enumerate(on_host(seq_lens)):
         if seq_len:
             keys, values = (x[seq, :seq_len].astype(np.float64) for x in (k, v))
             keys, values = (np.repeat(x, num_heads // k.shape[2], axis=1) for x in (keys, values))
@@ -30,5 +36,5 @@ def reference_attention(q, k, v, seq_lens, scale=None):
 
 def relative_error(out, reference):
     """||out - reference|| / ||reference||, in float64."""
-    out = np.asarray(out.get() if hasattr(out, "get") else out, np.float64)
+    out = np.asarray(on_host(out), np.float64)
     return float(np.linalg.norm(out - reference) / np.linalg.norm(reference))

@@ -16,7 +16,3 @@ def contiguous_case(lengths, num_heads, num_kv_heads, head_dim, dtype, xp=np, se
         cache.append(seq, *random.standard_normal((2, n, num_kv_heads, head_dim), np.float32).astype(dtype))
     q = random.standard_normal((len(lengths), num_heads, head_dim), np.float32).astype(dtype)
     return xp.asarray(q), cache
-
-
-def on_host(array):
-    return array.get() if hasattr(array, "get") else array

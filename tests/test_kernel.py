@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cases import on_host
 
 from pagefault import Kernel, KernelError, on_cpu
+from pagefault.reference import on_host
 
 HERE = Path(__file__).parent
 SCALE = """__global__ void scale(const float* x, float* y, float a, int n) {

@@ -1,0 +1,37 @@
+"""Small helpers of the notebooks' own: a reader's prediction beside the result, and a kernel's source."""
+
+from .build import KERNELS
+from .gpu import gpu_available
+
+
+def array_module():
+    """CuPy where a GPU can be used, else NumPy: kernels run where their arrays are."""
+    if gpu_available():
+        import cupy
+
+        return cupy
+    import numpy
+
+    return numpy
+
+
+def compare(prediction, result, unit):
+    """Print a reader's prediction, None if there is none, beside the result."""
+    text = f"{result:,}" if isinstance(result, int) else f"{result:.1f}"
+    if isinstance(prediction, (int, float)) and not isinstance(prediction, bool):
+        factor = prediction / result
+        print(f"You: {prediction:,} {unit}. Counted: {text} {unit}. Yours is {factor:.2f} times that.")
+    else:
+        print(f"You: no prediction. Counted: {text} {unit}.")
+
+
+def kernel_source(file):
+    """The text of one of the module's kernels."""
+    return (KERNELS / file).read_text(encoding="utf-8")
+
+
+def show_kernel(file):
+    """Show one of the module's kernels, from its file."""
+    from IPython.display import Markdown, display
+
+    display(Markdown(f"```cpp\n{kernel_source(file)}```"))
