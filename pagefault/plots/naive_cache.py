@@ -26,7 +26,8 @@ def triangles(steps=12):
 
 def parking_lot(lengths_by_seed, max_seq_len):
     """Reserved slots as a row a sequence: the solid part holds tokens."""
-    axes = np.atleast_1d(figure(6.2, len(lengths_by_seed), "The parking lot: slots reserved for each request, and slots that hold a token"))
+    title = "The parking lot: slots reserved for each request, and slots that hold a token"
+    axes = np.atleast_1d(figure(6.2, len(lengths_by_seed), title))
     for ax, (seed, lengths) in zip(axes, lengths_by_seed.items()):
         memory, rows = contiguous_memory(lengths, max_seq_len), np.arange(len(lengths))
         ax.barh(rows, max_seq_len, height=0.85, facecolor="white", edgecolor=GREY, hatch="////", lw=0.4)
@@ -36,9 +37,9 @@ def parking_lot(lengths_by_seed, max_seq_len):
         ax.set(xlim=(0, max_seq_len * 1.1), ylim=(len(lengths) - 0.4, -0.6), xlabel="token slots", ylabel="request",
                xticks=np.linspace(0, max_seq_len, 5), yticks=rows[::4])
         ax.set_title(f"seed {seed}: {100 * memory.utilization:.1f}% in use", fontsize=14, color=BLUE, weight="bold")
-    facts = [f"seed {s}: {m.stored:,} of {m.reserved:,} slots hold a token, {100 * m.utilization:.1f}%"
-             for s, m in ((s, contiguous_memory(n, max_seq_len)) for s, n in lengths_by_seed.items())]
-    show("; ".join(facts) + ". (Solid: holds a token. Hatched: reserved and empty.)")
+    facts = [(seed, contiguous_memory(n, max_seq_len)) for seed, n in lengths_by_seed.items()]
+    texts = (f"seed {seed}: {m.stored:,} of {m.reserved:,} slots hold a token, {100 * m.utilization:.1f}%" for seed, m in facts)
+    show("; ".join(texts) + ".\nSolid: holds a token. Hatched: reserved and empty.")
 
 
 def utilization_by_mix(lengths_by_mix, max_seq_len):
@@ -63,8 +64,8 @@ def thread_hierarchy(grid=4, block=128, pick=2, warp=1):
 
     def row(y, count, labels, chosen, color):
         for i in range(count):
-            ax.add_patch(Rectangle((100 * i / count + 0.4, y), 100 / count - 0.8, 0.8, facecolor=color if i == chosen else "white",
-                                   edgecolor=color, lw=1.2))
+            fill = color if i == chosen else "white"
+            ax.add_patch(Rectangle((100 * i / count + 0.4, y), 100 / count - 0.8, 0.8, facecolor=fill, edgecolor=color, lw=1.2))
             ax.text(100 * (i + 0.5) / count, y + 0.4, labels(i), ha="center", va="center", fontsize=10 if count < 9 else 7)
 
     def zoom(y, count, chosen):
@@ -74,7 +75,8 @@ def thread_hierarchy(grid=4, block=128, pick=2, warp=1):
     row(3, grid, lambda i: f"thread block {i}", pick, SKY), zoom(3, grid, pick)
     row(1.5, warps, lambda i: f"warp {i}: {32 * i} to {32 * i + 31}", warp, ORANGE), zoom(1.5, warps, warp)
     row(0, 32, lambda i: str(32 * warp + i), 5, GREEN)
-    ax.text(0, -0.45, f"The green thread's i = blockIdx.x * blockDim.x + threadIdx.x = {pick} * {block} + {32 * warp + 5} = {left + 5}")
+    index = f"{pick} * {block} + {32 * warp + 5} = {left + 5}"
+    ax.text(0, -0.45, f"The green thread's i = blockIdx.x * blockDim.x + threadIdx.x = {index}")
     ax.set(xlim=(-1, 101), ylim=(-0.8, 4))
     show(f"{grid} thread blocks x {block} threads = {grid * block} threads, in {grid * warps} warps of 32.")
 
@@ -103,11 +105,13 @@ def cache_growth(models, longest=131_072):
     """Bytes of one sequence's cache by its length, in several models."""
     ax = figure(3.8, title="One sequence's KV cache by its length (fp16)")
     lengths = np.unique(np.geomspace(256, longest, 60).astype(int))
-    for (name, model), color, dash in zip(models.items(), (BLUE, ORANGE, GREEN, RED, GREY), ("-", "--", "-.", ":", (0, (5, 1)))):
+    looks = ((BLUE, "-"), (ORANGE, "--"), (GREEN, "-."), (RED, ":"), (GREY, (0, (5, 1))))
+    for (name, model), (color, dash) in zip(models.items(), looks):
         ax.loglog(lengths, [model.bytes(int(n)) / 1e9 for n in lengths], color=color, ls=dash, label=name)
         up = {"gemma-3-27b": "bottom", "deepseek-v3": "top"}.get(name, "center")  # two that end close together
         ax.text(longest * 1.05, model.bytes(longest) / 1e9, name, color=color, va=up, fontsize=9)
     ax.set(xlabel="tokens", ylabel="cache (GB)", xlim=(256, longest * 3.2))
     ax.set_xticks([256, 1024, 4096, 16384, 65536], ["256", "1,024", "4,096", "16,384", "65,536"], minor=False)
     plt.minorticks_off()
-    show(f"At {longest:,} tokens: " + ", ".join(f"{name} {model.bytes(longest) / 1e9:.2f} GB" for name, model in models.items()) + ".")
+    ends = ", ".join(f"{name} {model.bytes(longest) / 1e9:.2f} GB" for name, model in models.items())
+    show(f"At {longest:,} tokens: {ends}.")
