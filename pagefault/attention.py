@@ -1,5 +1,6 @@
 """One Python function a kernel of the ladder: checks, casts, launches."""
 
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -19,9 +20,26 @@ def _kernel(file, name, changed):
     return Kernel(KERNELS / file, name)
 
 
-def kernel(file, name):
+def ladder_kernel(file, name):
     """A kernel of the ladder; a file that has been edited is read again."""
     return _kernel(file, name, (KERNELS / file).stat().st_mtime_ns)
+
+
+@dataclass
+class Launch:
+    """A kernel with all that a launch takes, checked, ready to be run many times; a call returns out, its result."""
+
+    kernel: Kernel
+    grid: tuple
+    block: tuple
+    args: tuple
+    shared_mem: int
+    out: object
+
+    def __call__(self):
+        if all(self.grid):
+            self.kernel(self.grid, self.block, self.args, shared_mem=self.shared_mem)
+        return self.out
 
 
 def naive_attention(q, k, v, seq_lens, scale=None, out=None):
@@ -32,24 +50,38 @@ def naive_attention(q, k, v, seq_lens, scale=None, out=None):
     tokens gives a row of zeros. scale: of the scores, 1 / sqrt(head_dim) unless given. Returns out.
     Raises RequestTooLarge for a context whose scores exceed a thread block's shared memory.
     """
-    xp = np if isinstance(q, np.ndarray) else __import__("cupy")
+    return naive_launch(q, k, v, seq_lens, scale, out)()
+
+
+def naive_launch(q, k, v, seq_lens, scale=None, out=None):
+    """The Launch that naive_attention makes of its arguments."""
+    xp = _module(q=q, k=k, v=v)
     lengths = checked_lengths(on_host(seq_lens))
     _check_shapes(q, k, v, lengths)
     out = xp.empty_like(q) if out is None else out
     if out.shape != q.shape or out.dtype != q.dtype:
         raise ValueError(f"out is {out.dtype} {list(out.shape)}, and q {q.dtype} {list(q.shape)}")
     num_seqs, num_heads, head_dim = q.shape
-    if num_seqs == 0:
-        return out
-    shared, limit = 4 * (THREADS + int(lengths.max())), shared_limit(xp)
+    shared, limit = 4 * (THREADS + int(lengths.max(initial=0))), shared_limit(xp)
     if shared > limit:
         raise RequestTooLarge(f"a context of {lengths.max():,} tokens needs {shared:,} bytes of shared memory for its scores; "
                               f"a thread block has at most {limit:,}, enough for {limit // 4 - THREADS:,} tokens")
-    run = kernel("naive_attention.cu", f"naive_attention<{TYPES[q.dtype.name]}>")
+    run = ladder_kernel("naive_attention.cu", f"naive_attention<{TYPES[q.dtype.name]}>")
     args = (q, k, v, xp.asarray(lengths.astype(np.int32)), out, k.shape[1], k.shape[2], head_dim,
             head_dim**-0.5 if scale is None else scale)
-    run((num_seqs, num_heads), (THREADS,), args, shared_mem=shared)
-    return out
+    return Launch(run, (num_seqs, num_heads), (THREADS,), args, shared, out)
+
+
+def _module(**arrays):
+    """NumPy or CuPy, whose arrays these are."""
+    if all(isinstance(a, np.ndarray) for a in arrays.values()):
+        return np
+    if all(hasattr(a, "__cuda_array_interface__") for a in arrays.values()):
+        import cupy
+
+        return cupy
+    types = ", ".join(f"{name} is a {type(a).__module__}.{type(a).__name__}" for name, a in arrays.items())
+    raise TypeError(f"{types}; all are NumPy's arrays, or all CuPy's")
 
 
 def _check_shapes(q, k, v, lengths):

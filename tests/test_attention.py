@@ -121,6 +121,7 @@ def test_bad_input_is_refused_by_name():
         "sequence 0 has -1": lambda: naive_attention(q, k, v, [-1, 5]),
         "whole numbers, not float64": lambda: naive_attention(q, k, v, [1.0, 5.0]),
         "argument 1 .k. is a view": lambda: naive_attention(q, *(np.asfortranarray(x) for x in (k, v)), n),
+        "q is a builtins.list, k is a numpy.ndarray, .* all are NumPy's": lambda: naive_attention(q.tolist(), k, v, n),
         "out is float32 .2, 4, 3": lambda: run(q, cache, out=q[..., :32]),
         "argument 4 .out. is read-only": lambda: run(q, cache, out=frozen),
     }.items():

@@ -1,0 +1,156 @@
+"""Kernels timed on a GPU, each checked before it is timed; and the recorded results of one GPU."""
+
+import statistics
+import subprocess
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from .attention import ladder_kernel, naive_launch
+from .reference import on_host, reference_attention, relative_error
+from .workload import mixed_lengths
+
+RECORDED = Path(__file__).parent / "recorded.csv"
+BOUND = {"float32": 2e-6, "float16": 3e-4}  # of the error, for contexts to 2,048 tokens
+LONG_BOUND = 1e-5  # float32 beyond: a mean of random values shrinks with the context, the rounding of its sum doesn't
+COLD_BYTES = 4 * 60 * 2**20  # rotate over inputs of at least so many bytes: several times a large GPU's L2 cache
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a kernel is timed on: random K and V of these sequences."""
+
+    name: str
+    seq_lens: tuple
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    dtype: str
+
+    @property
+    def bytes(self):
+        """Bytes of K and V, each read once."""
+        return sum(self.seq_lens) * 2 * self.num_kv_heads * self.head_dim * np.dtype(self.dtype).itemsize
+
+    @property
+    def flop(self):
+        """Multiplications and additions of q . k and of the weighted sum: 4 x head_dim a token and query head."""
+        return sum(self.seq_lens) * 4 * self.num_heads * self.head_dim
+
+
+def works():
+    """The works of the recorded table; W1 to W3 are the names in its rows."""
+    mixed = {n: tuple(mixed_lengths(n, 42).tolist()) for n in (32, 64)}
+    sweep = [Work(f"32 x {n}", (n,) * 32, 1, 1, 64, "float32") for n in (128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)]
+    return [Work("W1", mixed[32], 1, 1, 64, "float32"), Work("W2", (2048,) * 64, 32, 8, 128, "float16"),
+            Work("W2m", mixed[64], 32, 8, 128, "float16"), Work("W3", (8192,) * 256, 32, 8, 128, "float16"), *sweep]
+
+
+def time_gpu(calls, repeats=9, target_ms=25.0):
+    """Seconds a call, [repeats], sorted: a CUDA graph of all calls, one after another, replayed for about target_ms."""
+    import cupy
+
+    stream, (start, end) = cupy.cuda.Stream(non_blocking=True), (cupy.cuda.Event() for _ in "se")
+    with stream:
+        for call in calls:
+            call()
+        stream.synchronize()
+        stream.begin_capture()
+        for call in calls:
+            call()
+        graph = stream.end_capture()
+
+        def seconds(replays):
+            start.record(stream)
+            for _ in range(replays):
+                graph.launch(stream)
+            end.record(stream)
+            end.synchronize()
+            return cupy.cuda.get_elapsed_time(start, end) / 1e3 / replays / len(calls)
+
+        replays = max(2, int(target_ms / 1e3 / max(seconds(1) * len(calls), 1e-6)))
+        seconds(replays)
+        return sorted(seconds(replays) for _ in range(repeats))
+
+
+def inputs(work, seed):
+    """q, k, v of a work on the GPU; slots that hold no token are NaN."""
+    import cupy
+
+    random = cupy.random.default_rng(seed)
+    shape = (len(work.seq_lens), max(work.seq_lens), work.num_kv_heads, work.head_dim)
+    k, v = (cupy.full(shape, np.nan, work.dtype) for _ in "kv")
+    for x in (k, v):
+        for seq, n in enumerate(work.seq_lens):
+            x[seq, :n] = random.standard_normal((n, *shape[2:]), dtype=np.float32)
+    q = random.standard_normal((len(work.seq_lens), work.num_heads, work.head_dim), dtype=np.float32)
+    return q.astype(work.dtype), k, v
+
+
+def check(work, launch, q, k, v):
+    """The relative error over up to four sequences; raises ArithmeticError beyond the bound or if a value is missing."""
+    launch.out[:] = np.nan
+    out = on_host(launch())
+    if not np.isfinite(out).all():
+        raise ArithmeticError(f"{work.name}: {np.count_nonzero(~np.isfinite(out))} results are not finite")
+    pick = sorted({0, len(work.seq_lens) // 2, len(work.seq_lens) - 1, int(np.argmax(work.seq_lens))})
+    exact = reference_attention(q[pick], k[pick], v[pick], [work.seq_lens[i] for i in pick])
+    error = relative_error(out[pick], exact)
+    bound = LONG_BOUND if max(work.seq_lens) > 2048 and work.dtype == "float32" else BOUND[work.dtype]
+    if error > bound:
+        raise ArithmeticError(f"{work.name}: relative error {error:.1e}, and {bound:.0e} is allowed")
+    return error
+
+
+def measure(work, seed=0, repeats=9):
+    """Rows of the recorded table for one work: reading its bytes, and the naive kernel on it, in turns."""
+    import cupy
+
+    sets = max(1, -(-COLD_BYTES // work.bytes))
+    data = [inputs(work, seed + i) for i in range(min(sets, 64))]
+    launches = [naive_launch(*d, work.seq_lens) for d in data]
+    error = check(work, launches[0], *data[0])
+    reader, sink = ladder_kernel("read_ceiling.cu", "read_ceiling"), cupy.zeros(1, np.uint32)
+    pieces = work.bytes // 16
+    random = cupy.random.default_rng(seed)
+    buffers = [random.standard_normal((pieces, 4), dtype=np.float32) for _ in data]
+    blocks = min(8 * cupy.cuda.Device().attributes["MultiProcessorCount"], -(-pieces // 1024))
+    read = [lambda b=b: reader((blocks,), (256,), (b, pieces, sink)) for b in buffers]
+    rows = []
+    for name, calls, wrong in (("read_ceiling", read, 0.0), ("naive_attention", launches, error)):
+        times = time_gpu(calls, repeats)
+        rows.append(dict(kernel=name, work=work.name, num_seqs=len(work.seq_lens), tokens=sum(work.seq_lens), bytes=work.bytes,
+                         flop=work.flop, median_us=round(1e6 * statistics.median(times), 3), low_us=round(1e6 * times[0], 3),
+                         high_us=round(1e6 * times[-1], 3), repeats=repeats, error=f"{wrong:.1e}"))
+    return rows
+
+
+def machine():
+    """The columns that say where and when a row was measured."""
+    import cupy
+
+    def version(n):
+        return f"{n // 1000}.{n % 1000 // 10}"
+
+    runtime = cupy.cuda.runtime
+    name = runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()
+    return dict(device=name, driver=_driver(), cuda=version(runtime.runtimeGetVersion()), cupy=cupy.__version__,
+                numpy=np.__version__, date=date.today().isoformat())
+
+
+def _driver():
+    done = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True)
+    return done.stdout.split("\n")[0].strip()
+
+
+def recorded(path=RECORDED):
+    """The recorded results as a pandas frame, a row a kernel and work."""
+    return pd.read_csv(path, encoding="utf-8")
+
+
+def record(rows, command, path=RECORDED):
+    """Write rows, measured just now on this machine, as the recorded results."""
+    pd.DataFrame(rows).assign(**machine(), command=command).to_csv(path, index=False, encoding="utf-8", lineterminator="\n")
