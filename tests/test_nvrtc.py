@@ -13,7 +13,7 @@ from pagefault.kernel import Kernel
 OLDEST = 75  # compute capability 7.5, unless a kernel needs more
 INSTANCES = {  # file: its instances, and the oldest architecture that has what they use
     "naive_attention.cu": (["naive_attention<float>", "naive_attention<__half>"], OLDEST),
-    "read_ceiling.cu": (["read_ceiling"], OLDEST),
+    "read_ceiling.cu": ([f"read_ceiling<{n}>" for n in (2, 8)], OLDEST),
 }
 EXTRA = {Path(__file__).parent / "features.cu": (["features<21, float>"], OLDEST)}
 CASES = [(path, name, arch) for path, (names, oldest) in {**{KERNELS / f: i for f, i in INSTANCES.items()}, **EXTRA}.items()
