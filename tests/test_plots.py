@@ -3,6 +3,8 @@ import numpy as np
 import pytest
 
 import pagefault as pf
+from pagefault.benchmark import recorded
+from pagefault.plots import measured
 from pagefault.plots import naive_cache as plots
 
 matplotlib.use("Agg")
@@ -13,6 +15,10 @@ FIGURES = {  # what a figure prints, for those who can't see it
     "mixes": (lambda: plots.utilization_by_mix({"a": [1, 3], "b": [4, 4]}, 4), "In use: a 50.0%, b 100.0%."),
     "hierarchy": (lambda: plots.thread_hierarchy(3, 64, 1, 1), "3 thread blocks x 64 threads = 192 threads, in 6 warps of 32."),
     "tree": (lambda: plots.reduction_tree([1, 2, 3, 4]), "1 + 2 + 3 + 4 = 10, in 2 rounds with a barrier before each."),
+    "sectors": (plots.sectors, "one thread a row: 32 sectors, 1,024 bytes moved for 128 asked for; lanes along a row: 4 sectors"),
+    "latency": (lambda: measured.latency_by_context(recorded()), "times as long as reading its bytes once"),
+    "latency, live": (lambda: measured.latency_by_context(recorded(), [dict(tokens=64, num_seqs=1, median_us=9)]), "microseconds"),
+    "roofline": (lambda: measured.roofline(recorded(), {"W2": "name"}), "name: 4 FLOP a byte"),
     "growth": (lambda: plots.cache_growth({"m": pf.MODELS["llama-3-70b"]}, 1000), "At 1,000 tokens: m 0.33 GB."),
 }
 

@@ -101,6 +101,23 @@ def reduction_tree(values):
     show(f"{' + '.join(map(str, values))} = {sum(values)}, in {n.bit_length() - 1} rounds with a barrier before each.")
 
 
+def sectors(lanes=32, row_bytes=256):
+    """The 32-byte sectors that a warp's load touches: one thread a row, and lanes along a row; rows of fp32."""
+    axes = figure(4.6, 2, f"One load of a warp: {lanes} lanes, 4 bytes each, from rows of {row_bytes} bytes")
+    facts, ways = [], {"one thread a row": lambda lane: lane * row_bytes, "lanes along a row": lambda lane: 4 * lane}
+    for ax, (name, address) in zip(axes, ways.items()):
+        touched = {address(i) // 32 for i in range(lanes)}
+        for sector in range(lanes * row_bytes // 32):
+            row, column = divmod(sector, row_bytes // 32)
+            ax.add_patch(Rectangle((32 * column, row), 32, 1, fc=ORANGE if sector in touched else "white", ec=GREY, lw=0.4))
+        for i in range(lanes):
+            ax.add_patch(Rectangle((address(i) % row_bytes, address(i) // row_bytes), 4, 1, fc=BLUE, ec="white", lw=0.3))
+        ax.set(xlim=(0, row_bytes), ylim=(lanes, 0), xticks=range(0, row_bytes + 1, 32), xlabel="byte in the row", ylabel="row",
+               title=f"{name}: {len(touched)} sectors")
+        facts.append(f"{name}: {len(touched)} sectors, {32 * len(touched):,} bytes moved for {4 * lanes} asked for")
+    show("; ".join(facts) + ".\nBlue: asked for. Orange: moved with it.")
+
+
 def cache_growth(models, longest=131_072):
     """Bytes of one sequence's cache by its length, in several models."""
     ax = figure(3.8, title="One sequence's KV cache by its length (fp16)")
