@@ -13,7 +13,7 @@ from .build import library_for, source_line
 from .errors import KernelError
 
 SHARED_LIMIT = 227 * 1024  # bytes of shared memory a thread block: as much as compute capability 9.0 has
-CHECKED_BYTES = 1 << 20  # each access is checked in launches whose arrays hold no more
+CHECKED_BYTES = 16 << 20  # each access is checked in launches whose arrays hold no more
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def on_cpu(**changes):
     backwards: the last thread goes first (a result that changes with it shows a missing barrier).
     time_limit: seconds of processor time after which a launch ends with a KernelError; 10 at first.
     checked: True checks each memory access against the launch's arrays, at a tenth of the speed; False leaves
-    that to the operating system, which sees only what is far away; None checks launches whose arrays hold 1 MiB
+    that to the operating system, which sees only what is far away; None checks launches whose arrays hold 16 MiB
     or less.
     """
     global settings

@@ -5,8 +5,8 @@ from pagefault import gpu_available, on_cpu
 
 NO_GPU = "needs an NVIDIA GPU and CuPy, and there is none here"
 MACHINES = {
-    "cpu": {},
-    "cpu, last thread first": dict(backwards=True),
+    "cpu": dict(checked=False),
+    "cpu, last thread first": dict(checked=False, backwards=True),
     "cpu, every access checked": dict(checked=True),
 }
 
