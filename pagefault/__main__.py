@@ -11,18 +11,22 @@ from .gpu import gpu_available
 def bench(args):
     if not gpu_available():
         sys.exit("pagefault bench times kernels on an NVIDIA GPU, and there is none here (or CuPy is not installed)")
+    chosen = [w for w in works() if not args.works or w.name in args.works]
+    unknown = set(args.works or ()) - {w.name for w in chosen}
+    if unknown or args.repeats < 1 or args.seed < 0:
+        sys.exit(f"there are no works {sorted(unknown)}" if unknown else f"--repeats {args.repeats} --seed {args.seed}: too small")
+    if args.works and args.output == RECORDED:
+        sys.exit("with --works, give --output FILE: the module's own table keeps all works")
+    args.output.touch()  # or say now that it can't be written
+    options = f" --seed {args.seed} --repeats {args.repeats}" + (f" --works {' '.join(args.works)}" if args.works else "")
     rows = []
-    for work in works():
-        if args.works and work.name not in args.works:
-            continue
+    for work in chosen:
         rows += measure(work, args.seed, args.repeats)
         for row in rows[-2:]:
             text = "{work:10} {kernel:16} {median_us:10.2f} us [{low_us:.2f} to {high_us:.2f}], error {error}"
             print(text.format(**row), flush=True)
-    if not rows:
-        sys.exit(f"--works {' '.join(args.works)}: the works are {', '.join(w.name for w in works())}")
-    options = f" --seed {args.seed} --repeats {args.repeats}" + (f" --works {' '.join(args.works)}" if args.works else "")
-    record(rows, "python -m pagefault bench" + options, args.output)
+        if args.output != RECORDED or work is chosen[-1]:
+            record(rows, "python -m pagefault bench" + options, args.output)
 
 
 def main():

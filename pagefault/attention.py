@@ -58,7 +58,12 @@ def naive_launch(q, k, v, seq_lens, scale=None, out=None):
     xp = _module(q=q, k=k, v=v)
     lengths = checked_lengths(on_host(seq_lens))
     _check_shapes(q, k, v, lengths)
+    scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
+    if not abs(scale) < float("inf"):
+        raise ValueError(f"scale = {scale}")
     out = xp.empty_like(q) if out is None else out
+    if type(out) is not type(q):
+        raise TypeError(f"out is a {type(out).__name__}, and q a {type(q).__name__}")
     if out.shape != q.shape or out.dtype != q.dtype:
         raise ValueError(f"out is {out.dtype} {list(out.shape)}, and q {q.dtype} {list(q.shape)}")
     num_seqs, num_heads, head_dim = q.shape
@@ -67,8 +72,7 @@ def naive_launch(q, k, v, seq_lens, scale=None, out=None):
         raise RequestTooLarge(f"a context of {lengths.max():,} tokens needs {shared:,} bytes of shared memory for its scores; "
                               f"a thread block has at most {limit:,}, enough for {limit // 4 - THREADS:,} tokens")
     run = ladder_kernel("naive_attention.cu", f"naive_attention<{TYPES[q.dtype.name]}>")
-    args = (q, k, v, xp.asarray(lengths.astype(np.int32)), out, k.shape[1], k.shape[2], head_dim,
-            head_dim**-0.5 if scale is None else scale)
+    args = (q, k, v, xp.asarray(lengths.astype(np.int32)), out, k.shape[1], k.shape[2], head_dim, scale)
     return Launch(run, (num_seqs, num_heads), (THREADS,), args, shared, out)
 
 
@@ -88,7 +92,9 @@ def _check_shapes(q, k, v, lengths):
     if q.ndim != 3 or k.ndim != 4 or k.shape != v.shape or k.shape[0] != q.shape[0] or k.shape[3] != q.shape[2]:
         raise ValueError(f"q {list(q.shape)} is [num_seqs, num_heads, head_dim], and k {list(k.shape)} and v {list(v.shape)} "
                          "are [num_seqs, max_seq_len, num_kv_heads, head_dim]")
-    if 0 in q.shape[1:] + k.shape[1:] or q.shape[1] % k.shape[2]:
+    if 0 in q.shape[1:] + k.shape[1:]:
+        raise ValueError(f"q {list(q.shape)} and k {list(k.shape)}: heads, head_dim and max_seq_len are at least 1")
+    if q.shape[1] % k.shape[2]:
         raise ValueError(f"{q.shape[1]} query heads can't share {k.shape[2]} KV heads equally")
     if not q.dtype == k.dtype == v.dtype or q.dtype.name not in TYPES:
         raise TypeError(f"q, k, v hold {q.dtype}, {k.dtype}, {v.dtype}; all are float32 or all float16")

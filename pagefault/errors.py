@@ -1,4 +1,6 @@
-"""The module's own errors. A call that raises one has changed nothing."""
+"""The module's own errors, and the check that most arguments need. A call that raises an error has changed nothing."""
+
+import operator
 
 
 class KernelError(RuntimeError):
@@ -7,3 +9,17 @@ class KernelError(RuntimeError):
 
 class RequestTooLarge(ValueError):
     """A sequence needs more than there will ever be, however long it waits."""
+
+
+def whole(name, value, least=0, most=None):
+    """value as an int. Raises TypeError if it isn't a whole number, ValueError if it isn't from least to most."""
+    try:
+        if type(value).__name__.startswith("bool"):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} = {value!r}, a whole number is needed") from None
+    if number < least or (most is not None and number > most):
+        limits = f"at least {least:,}" if most is None else f"from {least:,} to {most:,}"
+        raise ValueError(f"{name} = {number:,}, it is {limits}")
+    return number

@@ -1,6 +1,8 @@
 """From a model's shape to bytes of KV cache."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+
+from .errors import whole
 
 
 @dataclass(frozen=True)
@@ -23,12 +25,12 @@ class KVGeometry:
     num_window_layers: int = 0
 
     def __post_init__(self):
-        for name, least in dict(num_layers=1, num_heads=1, num_kv_heads=1, head_dim=1, dtype_bytes=1).items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} = {getattr(self, name)}, it is at least {least}")
+        for field in fields(self):
+            least = 0 if field.name in ("latent_dim", "window", "num_window_layers") else 1
+            object.__setattr__(self, field.name, whole(field.name, getattr(self, field.name), least))
         if self.num_heads % self.num_kv_heads:
             raise ValueError(f"{self.num_heads} query heads can't share {self.num_kv_heads} KV heads equally")
-        if not 0 <= self.num_window_layers <= self.num_layers or bool(self.window) != bool(self.num_window_layers):
+        if self.num_window_layers > self.num_layers or bool(self.window) != bool(self.num_window_layers):
             raise ValueError(f"window = {self.window} in {self.num_window_layers} of {self.num_layers} layers")
 
     @property
@@ -47,8 +49,7 @@ class KVGeometry:
 
     def bytes(self, seq_len):
         """Bytes of a sequence of seq_len tokens, windows taken into account."""
-        if seq_len < 0:
-            raise ValueError(f"seq_len = {seq_len}")
+        seq_len = whole("seq_len", seq_len)
         kept = min(seq_len, self.window) if self.window else seq_len
         full = self.num_layers - self.num_window_layers
         return (full * seq_len + self.num_window_layers * kept) * self.bytes_per_token_layer
@@ -59,15 +60,15 @@ class KVGeometry:
         >>> MODELS["llama-3-70b"].capacity(80 * 10**9, 8192)
         29
         """
-        if seq_len < 1 or budget_bytes < 0:
-            raise ValueError(f"seq_len = {seq_len}, budget_bytes = {budget_bytes}")
-        return int(budget_bytes // self.bytes(seq_len))
+        if not 0 <= budget_bytes < float("inf"):
+            raise ValueError(f"budget_bytes = {budget_bytes}")
+        return int(budget_bytes // self.bytes(whole("seq_len", seq_len, 1)))
 
     def shard(self, tensor_parallel):
         """The geometry of one GPU of `tensor_parallel`: KV heads are split, and copied once there are too few;
         MLA's latent vector has no heads, and every GPU keeps all of it."""
-        t = tensor_parallel
-        if t < 1 or self.num_heads % t or (self.num_kv_heads % t and t % self.num_kv_heads):
+        t = whole("tensor_parallel", tensor_parallel, 1)
+        if self.num_heads % t or (self.num_kv_heads % t and t % self.num_kv_heads):
             raise ValueError(f"{self.num_heads} query and {self.num_kv_heads} KV heads can't be split over {t} GPUs")
         return replace(self, num_heads=self.num_heads // t, num_kv_heads=max(1, self.num_kv_heads // t))
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .errors import RequestTooLarge
+from .errors import RequestTooLarge, whole
 
 
 @dataclass(frozen=True)
@@ -34,19 +34,18 @@ def contiguous_memory(seq_lens, max_seq_len):
     Memory(stored=1346, reserved=6144)
     """
     seq_lens = checked_lengths(seq_lens)
-    if max_seq_len < 1:
-        raise ValueError(f"max_seq_len = {max_seq_len}")
+    max_seq_len = whole("max_seq_len", max_seq_len, 1)
     if seq_lens.size and seq_lens.max() > max_seq_len:
         i = int(seq_lens.argmax())
         raise RequestTooLarge(f"sequence {i} has {seq_lens[i]} tokens, and {max_seq_len} are reserved for it")
-    return Memory(int(seq_lens.sum()), len(seq_lens) * int(max_seq_len))
+    return Memory(int(seq_lens.sum()), len(seq_lens) * max_seq_len)
 
 
 def checked_lengths(seq_lens):
-    """seq_lens as int64 [num_seqs]; raises ValueError unless they are whole numbers from 0 on."""
+    """seq_lens as int64 [num_seqs]; raises ValueError unless they are whole numbers from 0 to 2^31 - 1."""
     lengths = np.asarray(seq_lens)
     if lengths.ndim != 1 or (lengths.size and lengths.dtype.kind not in "iu"):
         raise ValueError(f"sequence lengths are a row of whole numbers, not {lengths.dtype} {list(lengths.shape)}")
-    if lengths.size and lengths.min() < 0:
-        raise ValueError(f"sequence {int(lengths.argmin())} has {int(lengths.min())} tokens")
+    for i in (lengths.argmin(), lengths.argmax()) if lengths.size else ():
+        whole(f"seq_lens[{i}]", lengths[i], 0, 2**31 - 1)
     return lengths.astype(np.int64)

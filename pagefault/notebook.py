@@ -1,5 +1,7 @@
 """Small helpers of the notebooks' own: a reader's prediction beside the result, and a kernel's source."""
 
+from numbers import Integral, Real
+
 from .build import KERNELS
 from .gpu import gpu_available
 
@@ -17,10 +19,10 @@ def array_module():
 
 def compare(prediction, result, unit):
     """Print a reader's prediction, None if there is none, beside the result."""
-    text = f"{result:,}" if isinstance(result, int) else f"{result:.1f}"
-    if isinstance(prediction, (int, float)) and not isinstance(prediction, bool):
-        factor = prediction / result
-        print(f"You: {prediction:,} {unit}. Counted: {text} {unit}. Yours is {factor:.2f} times that.")
+    text = f"{result:,}" if isinstance(result, Integral) else f"{result:.1f}"
+    if isinstance(prediction, Real) and not isinstance(prediction, bool):
+        times = f" Yours is {prediction / result:.2f} times that." if result else ""
+        print(f"You: {prediction:,} {unit}. Counted: {text} {unit}.{times}")
     else:
         print(f"You: no prediction. Counted: {text} {unit}.")
 

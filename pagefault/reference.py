@@ -21,11 +21,13 @@ def reference_attention(q, k, v, seq_lens, scale=None):
     q: [num_seqs, num_heads, head_dim]; k, v: [num_seqs, max_seq_len, num_kv_heads, head_dim], of NumPy or of CuPy;
     seq_lens: [num_seqs]; scale: of the scores, 1 / sqrt(head_dim) unless given. A sequence without tokens gives 0.
     """
-    q, k, v = (on_host(x) for x in (q, k, v))
+    q, k, v, seq_lens = (on_host(x) for x in (q, k, v, seq_lens))
     num_heads, head_dim = q.shape[1:]
+    if len(seq_lens) != len(q) or num_heads % k.shape[2] or max(seq_lens, default=0) > k.shape[1] or min(seq_lens, default=0) < 0:
+        raise ValueError(f"q {list(q.shape)}, k {list(k.shape)} and {len(seq_lens)} lengths don't fit each other")
     scale = head_dim**-0.5 if scale is None else scale
     out = np.zeros(q.shape)
-    for seq, seq_len in enumerate(on_host(seq_lens)):
+    for seq, seq_len in enumerate(seq_lens):
         if seq_len:
             keys, values = (x[seq, :seq_len].astype(np.float64) for x in (k, v))
             keys, values = (np.repeat(x, num_heads // k.shape[2], axis=1) for x in (keys, values))

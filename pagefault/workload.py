@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from .errors import whole
+
 # Mixes of lengths: (share, shortest, longest), bounds included.
 PUBLISHED_MIX = ((0.5, 32, 128), (0.3, 256, 512), (0.2, 1024, 2048))
 MIXES = {
@@ -23,23 +25,20 @@ def mixed_lengths(num_seqs, seed, mix=PUBLISHED_MIX):
     >>> mixed_lengths(6, 42).tolist()
     [83, 1145, 118, 106, 1895, 386]
     """
-    if num_seqs < 0:
-        raise ValueError(f"num_seqs = {num_seqs}")
-    shares = [share for share, _, _ in mix]
-    if abs(sum(shares) - 1) > 1e-9 or min(shares) < 0:
-        raise ValueError(f"the shares of a mix add up to 1, not to {sum(shares):g}")
-    for _, lo, hi in mix:
-        if not 1 <= lo <= hi:
-            raise ValueError(f"lengths from {lo} to {hi}: 1 <= shortest <= longest is needed")
-    raw = np.random.RandomState(seed)
+    shares = [float(share) for share, _, _ in mix]
+    if not abs(sum(shares) - 1) < 1e-9 or min(shares) < 0:
+        raise ValueError(f"the shares of a mix are positive and add up to 1, not {shares}")
+    for i, (_, lo, hi) in enumerate(mix):
+        whole(f"the longest of part {i}", hi, whole(f"the shortest of part {i}", lo, 1), 2**31 - 1)
+    raw = np.random.RandomState(whole("seed", seed, 0, 2**32 - 1))
     edges = np.cumsum(shares)[:-1]
-    return np.array([_length(raw, edges, mix) for _ in range(num_seqs)], np.int64)
+    return np.array([_length(raw, edges, mix) for _ in range(whole("num_seqs", num_seqs))], np.int64)
 
 
 def _length(raw, edges, mix):
     p = np.float32(_draw(raw)) * np.float32(2.0**-32)
     _, lo, hi = mix[int(np.searchsorted(edges, p, side="right"))]
-    values = hi - lo + 1
+    values = int(hi) - int(lo) + 1
     bits = (values - 1).bit_length()
     while bits:
         more = _draw(raw) & ((1 << bits) - 1)

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 from pagefault import MODELS, ONE_HEAD, KVGeometry
@@ -41,10 +42,28 @@ def test_a_sliding_window_stops_growing():
     (lambda: KVGeometry(0, 4, 4, 64), "num_layers = 0"),
     (lambda: KVGeometry(1, 4, 4, 64, window=5), "window = 5 in 0 of 1 layers"),
     (lambda: MODELS["llama-3-70b"].shard(3), "can't be split over 3 GPUs"),
-    (lambda: MODELS["llama-3-70b"].shard(0), "can't be split over 0 GPUs"),
+    (lambda: MODELS["llama-3-70b"].shard(0), "tensor_parallel = 0, it is at least 1"),
     (lambda: ONE_HEAD.capacity(100, 0), "seq_len = 0"),
+    (lambda: ONE_HEAD.capacity(float("nan"), 1), "budget_bytes = nan"),
+    (lambda: KVGeometry(1, 4, 4, 64, latent_dim=-5), "latent_dim = -5"),
     (lambda: ONE_HEAD.bytes(-1), "seq_len = -1"),
 ])
 def test_what_cannot_be_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("call, message", [
+    (lambda: KVGeometry(32.5, 4, 4, 64), "num_layers = 32.5, a whole number"),
+    (lambda: KVGeometry(True, 4, 4, 64), "num_layers = True, a whole number"),
+    (lambda: ONE_HEAD.bytes(float("nan")), "seq_len = nan, a whole number"),
+    (lambda: MODELS["llama-3-70b"].shard(2.0), "tensor_parallel = 2.0, a whole number"),
+])
+def test_what_is_not_a_whole_number_is_refused(call, message):
+    with pytest.raises(TypeError, match=message):
+        call()
+
+
+def test_numpys_small_integers_do_not_overflow():
+    assert MODELS["llama-3-8b"].bytes(np.int32(20_000)) == 2_621_440_000
+    assert MODELS["llama-3-8b"].bytes(np.uint8(255)) == 255 * 131_072

@@ -57,13 +57,20 @@ def test_stored_and_wasted_are_all_that_is_reserved(lengths, most):
 
 @pytest.mark.parametrize("call, error, message", [
     (lambda: contiguous_memory([5, 9], 8), RequestTooLarge, "sequence 1 has 9 tokens, and 8 are reserved"),
-    (lambda: contiguous_memory([5, -9], 8), ValueError, "sequence 1 has -9"),
+    (lambda: contiguous_memory([5, -9], 8), ValueError, r"seq_lens\[1\] = -9"),
+    (lambda: contiguous_memory(np.array([1, 2**63], "u8"), 2**64), ValueError, r"seq_lens\[1\] = 9,223,372,036,854,775,808"),
+    (lambda: contiguous_memory([1], 1.5), TypeError, "max_seq_len = 1.5, a whole number"),
     (lambda: contiguous_memory([5.5], 8), ValueError, "whole numbers, not float64"),
     (lambda: contiguous_memory([[5]], 8), ValueError, r"whole numbers, not int64 \[1, 1\]"),
     (lambda: contiguous_memory([5], 0), ValueError, "max_seq_len = 0"),
     (lambda: mixed_lengths(-1, 42), ValueError, "num_seqs = -1"),
-    (lambda: mixed_lengths(1, 42, ((0.5, 1, 2),)), ValueError, "add up to 1, not to 0.5"),
-    (lambda: mixed_lengths(1, 42, ((1.0, 9, 2),)), ValueError, "from 9 to 2"),
+    (lambda: mixed_lengths(1, 42, ((0.5, 1, 2),)), ValueError, r"add up to 1, not \[0.5\]"),
+    (lambda: mixed_lengths(1, 42, ((float("nan"), 1, 2),)), ValueError, r"not \[nan\]"),
+    (lambda: mixed_lengths(1, None), TypeError, "seed = None, a whole number"),
+    (lambda: mixed_lengths(1, 2**32), ValueError, "seed = 4,294,967,296, it is from 0"),
+    (lambda: mixed_lengths(1, 42, ((1.0, 1, 2**40),)), ValueError, "the longest of part 0 = 1,099,511,627,776"),
+    (lambda: mixed_lengths(1, 42, ((1.0, 1.5, 2),)), TypeError, "the shortest of part 0 = 1.5"),
+    (lambda: mixed_lengths(1, 42, ((1.0, 9, 2),)), ValueError, "the longest of part 0 = 2, it is from 9"),
 ])
 def test_what_cannot_be_is_refused(call, error, message):
     with pytest.raises(error, match=message):
@@ -96,6 +103,11 @@ def test_a_cache_gives_back_what_was_appended():
     (lambda c: c.append(0, tokens(1)[0], tokens(2)[0]), ValueError, "are both"),
     (lambda c: c.append(0, np.float32(1), np.float32(1)), ValueError, "are both"),
     (lambda c: c.free(7), IndexError, "sequence 7 of 3"),
+    (lambda c: c.free(True), TypeError, "seq = True, a whole number"),
+    (lambda c: c.read(1.0), TypeError, "seq = 1.0, a whole number"),
+    (lambda c: c.append(0, np.ones((1, 2, 4)), [[["a"] * 4] * 2]), TypeError, "real numbers, not <U1"),
+    (lambda c: c.append(0, np.ones((1, 2, 4)), np.full((1, 2, 4), 1e300)), ValueError, r"up to 1e\+300 is beyond float32"),
+    (lambda c: c.append(0, np.ones((1, 2, 4)) * 1j, np.ones((1, 2, 4))), TypeError, "real numbers, not complex128"),
 ])
 def test_a_refused_append_changes_nothing(call, error, message):
     cache = ContiguousCache(3, 10, 2, 4)
@@ -109,3 +121,5 @@ def test_a_refused_append_changes_nothing(call, error, message):
 def test_a_cache_of_nothing_is_refused():
     with pytest.raises(ValueError, match="head_dim = 0"):
         ContiguousCache(1, 1, 1, 0)
+    with pytest.raises(TypeError, match="dtype = int32"):
+        ContiguousCache(1, 1, 1, 1, np.int32)

@@ -60,6 +60,8 @@ def utilization_by_mix(lengths_by_mix, max_seq_len):
 def thread_hierarchy(grid=4, block=128, pick=2, warp=1):
     """A grid of thread blocks; one thread block's warps; one warp's threads."""
     ax = bare(figure(3.9, title=f"A launch of {grid} thread blocks of {block} threads"))
+    if block % 32 or not (0 <= pick < grid and 0 <= warp < block // 32):
+        raise ValueError(f"thread block {pick} of {grid}, warp {warp} of {block} / 32")
     warps, left = block // 32, pick * block + warp * 32
 
     def row(y, count, labels, chosen, color):
@@ -82,8 +84,10 @@ def thread_hierarchy(grid=4, block=128, pick=2, warp=1):
 
 
 def reduction_tree(values):
-    """How the threads of a block add up numbers in rounds; between two rounds all of them wait."""
+    """How threads add up a power of two of numbers in rounds; between two rounds all of them wait."""
     n = len(values)
+    if n < 2 or n & (n - 1):
+        raise ValueError(f"{n} values, a power of two is needed")
     ax = bare(figure(3.6, title=f"{n} numbers added up by a tree, in {n.bit_length() - 1} rounds"))
     level, half = list(values), n // 2
     for depth in range(n.bit_length()):
@@ -122,6 +126,8 @@ def cache_growth(models, longest=131_072):
     """Bytes of one sequence's cache by its length, in several models."""
     ax = figure(3.8, title="One sequence's KV cache by its length (fp16)")
     lengths = np.unique(np.geomspace(256, longest, 60).astype(int))
+    if len(models) > 5:
+        raise ValueError(f"{len(models)} models, and five lines can be told apart")
     looks = ((BLUE, "-"), (ORANGE, "--"), (GREEN, "-."), (RED, ":"), (GREY, (0, (5, 1))))
     for (name, model), (color, dash) in zip(models.items(), looks):
         ax.loglog(lengths, [model.bytes(int(n)) / 1e9 for n in lengths], color=color, ls=dash, label=name)
