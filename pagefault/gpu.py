@@ -1,5 +1,7 @@
 """A kernel on an NVIDIA GPU: CuPy compiles it with NVRTC and launches it."""
 
+import numpy as np
+
 from .arguments import pack, shared_memory
 from .build import HEADERS
 from .errors import KernelError
@@ -32,6 +34,21 @@ def gpu_source(kernel):
 #line 1 "launch"
 extern "C" __device__ auto kernel_signature = pagefault::signature(&{kernel.name});
 """
+
+
+def copy_to_host(value):
+    """A GPU's array in the CPU's memory, as far from a multiple of 256 bytes as it was; other values as they are."""
+    if not hasattr(value, "__cuda_array_interface__"):
+        return value
+    import cupy
+
+    array = cupy.asarray(value)
+    if not array.flags.c_contiguous:
+        return np.lib.stride_tricks.as_strided(array.get(), array.shape, array.strides)  # to be refused, as by a launch
+    start = array.data.ptr % 256
+    copy = np.empty(start + array.nbytes, np.uint8)[start:].view(array.dtype).reshape(array.shape)
+    copy[...] = array.get()
+    return copy
 
 
 class GPUFunction:

@@ -3,7 +3,10 @@
 #include "language.h"
 
 struct __half { unsigned short bits; };
-struct alignas(4) __half2 { __half x, y; };
+struct alignas(4) __half2 {
+  __half x, y;
+  MOVES(__half2, (__half x, __half y) : x(x), y(y) {})
+};
 typedef __half half;
 typedef __half2 half2;
 

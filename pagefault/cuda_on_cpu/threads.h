@@ -4,25 +4,23 @@
 #include <stdarg.h>
 #include "fibers.h"
 #include "language.h"
-#ifdef CUDA_CPU_CHECKED  // what is not the kernel's own code isn't checked
-#define UNSEEN __attribute__((no_sanitize("thread"), noinline))
-#else
-#define UNSEEN
-#endif
 
 namespace cpu {
 enum State : char { READY, AT_WARP, AT_BLOCK, DONE };
 struct Thread {
   State state;
+  bool fence;      // the collective it waits at is __syncwarp()
   uint3 index;
   int line;        // of the source, where it waits or last waited
   unsigned mask;   // the lanes that the collective it waits at names
+  size_t pc, depth;  // where it is in the code and on its stack, when lanes go in step
   uint64_t value;  // what it brings to that collective
   fibers::Context context;
   char* stack_end;
 };
 static Thread threads[1024], *self;
 static fibers::Context host;
+static unsigned next_lanes;   // of the running warp: those whose turn it is, and that have not had it yet
 static uint64_t brought[32];  // by the lanes of the running warp, to the collective they leave
 static char error[1024];      // what went wrong; a launch ends at the first
 static bool backwards;        // the last thread first: shows where a barrier is missing
@@ -50,6 +48,23 @@ UNSEEN inline void run_thread() {
   for (;;) body(arguments), wait(DONE, 0);  // a round for each thread block
 }
 
+#ifdef CUDA_CPU_PROFILE
+UNSEEN static unsigned in_step(Thread* warp, int lanes);  // the lanes that go on
+UNSEEN static void tally();                               // they have come to one point
+#else
+inline unsigned in_step(Thread*, int) { return ~0u; }
+inline void tally() {}
+#endif
+#ifdef CUDA_CPU_RACES  // what orders accesses to memory
+UNSEEN static void block_begins();
+UNSEEN static void threads_met();
+UNSEEN static void lanes_met(Thread* warp, unsigned group, unsigned live);
+#else
+inline void block_begins() {}
+inline void threads_met() {}
+inline void lanes_met(Thread*, unsigned, unsigned) {}
+#endif
+
 // Release the waiting lanes of a warp that are complete: all live lanes that their mask names have come.
 UNSEEN inline unsigned release(Thread* warp, unsigned live, unsigned arrived) {
   unsigned released = 0;
@@ -61,6 +76,7 @@ UNSEEN inline unsigned release(Thread* warp, unsigned live, unsigned arrived) {
     if (mask & live & ~group) continue;
     for (int i = 0; i < 32; ++i)
       if (group >> i & 1) brought[i] = warp[i].value, warp[i].state = READY;
+    lanes_met(warp, group, live);
     released |= group;
   }
   return released;
@@ -69,14 +85,20 @@ UNSEEN inline unsigned release(Thread* warp, unsigned live, unsigned arrived) {
 // Run the threads of a warp until each is done or at __syncthreads().
 UNSEEN inline bool run_warp(Thread* warp, int lanes) {
   for (;;) {
-    unsigned live = 0, arrived = 0;
+    unsigned live = 0, arrived = 0, ready = 0;
+    next_lanes = in_step(warp, lanes);
     for (int i = 0; i < lanes; ++i) {
-      self = warp + (backwards ? lanes - 1 - i : i);
-      if (self->state == READY) threadIdx = self->index, fibers::swap(host, self->context);
+      Thread* t = warp + (backwards ? lanes - 1 - i : i);
+      unsigned lane = 1u << (t - warp);
+      if (t->state == READY && next_lanes & lane) {
+        self = t, threadIdx = t->index, next_lanes &= ~lane;
+        fibers::swap(host, t->context);
+      }
       if (error[0]) return false;
-      live |= unsigned(self->state != DONE) << (self - warp);
-      arrived |= unsigned(self->state == AT_WARP) << (self - warp);
+      live |= t->state != DONE ? lane : 0, arrived |= t->state == AT_WARP ? lane : 0, ready |= t->state == READY ? lane : 0;
     }
+    tally();
+    if (ready) continue;  // lanes go in step, and are not yet at a barrier
     if (!arrived) return true;
     if (release(warp, live, arrived)) continue;
     Thread& t = warp[__builtin_ctz(arrived)];
@@ -86,13 +108,15 @@ UNSEEN inline bool run_warp(Thread* warp, int lanes) {
 }
 
 UNSEEN inline bool run_block(unsigned size) {
-  for (Thread* t = threads; t < threads + size; ++t) t->state = READY, t->line = 0;
+  for (Thread* t = threads; t < threads + size; ++t) t->state = READY, t->line = 0, t->pc = t->depth = 0;
+  block_begins();
   for (unsigned line = 1, warps = (size + 31) / 32; line;) {
     for (unsigned i = 0; i < warps; ++i) {
       unsigned first = 32 * (backwards ? warps - 1 - i : i);
       if (!run_warp(threads + first, min(32u, size - first))) return false;
     }
     line = 0;
+    threads_met();
     for (Thread* t = threads; t < threads + size; ++t) {
       if (t->state == DONE) continue;
       if (line && line != unsigned(t->line))
@@ -105,9 +129,9 @@ UNSEEN inline bool run_block(unsigned size) {
 }
 
 // ---- barriers and warp collectives --------------------------------------------------------------
-UNSEEN inline void bring(unsigned mask, uint64_t value, int line) {
+UNSEEN inline void bring(unsigned mask, uint64_t value, int line, bool fence = false) {
   if (!(mask >> lane() & 1)) fail("lane %d is not in the mask 0x%08x of its collective in line %d", lane(), mask, line);
-  self->mask = mask, self->value = value;
+  self->mask = mask, self->value = value, self->fence = fence;
   wait(AT_WARP, line);
 }
 template <class T> UNSEEN T shuffle(unsigned mask, T value, int from, bool inside, int line) {
@@ -122,7 +146,7 @@ template <class T> UNSEEN T shuffle(unsigned mask, T value, int from, bool insid
 
 #define LINE int line = __builtin_LINE()  // of the call
 UNSEEN inline void __syncthreads(LINE) { cpu::wait(cpu::AT_BLOCK, line); }
-UNSEEN inline void __syncwarp(unsigned mask = ~0u, LINE) { cpu::bring(mask, 0, line); }
+UNSEEN inline void __syncwarp(unsigned mask = ~0u, LINE) { cpu::bring(mask, 0, line, true); }
 template <class T> UNSEEN T __shfl_sync(unsigned mask, T value, int from, int width = 32, LINE) {
   int first = cpu::lane() & -width;
   return cpu::shuffle(mask, value, first + (from & (width - 1)), true, line);
