@@ -1,51 +1,45 @@
-// profile.h - what the warps of a kernel ask of memory.  With -fsanitize-coverage the lanes of a warp go
-// in step, from one basic block of the code to the next, as on a GPU.  The n-th accesses of its lanes at
-// one place in the code, since they last came to one point, are one request.  (All that runs in between is
-// QUIET and calls nothing that isn't, or it would itself be seen.)
+// profile.h - what the warps of a kernel ask of memory.  Each thread writes down which basic blocks of the
+// code it comes to (-fsanitize-coverage) and which addresses it accesses there.  Then the lanes of a warp
+// are played in step, as a GPU runs them: those go on that are deepest in calls, and of them those first
+// in the code.  What they access in one block together is one request.
+//
+// (All that runs here is QUIET and calls nothing that isn't, or it would be seen itself.)
 #pragma once
+#include <stddef.h>
 #if defined(__clang__) ? __clang_major__ < 13 : __GNUC__ < 12
 #error "a profile needs g++ 12 or newer, or clang++ 13 or newer: name one in the environment variable CXX"
 #endif
 
 namespace cpu {
-constexpr unsigned SITES = 2048, AHEAD = 64;  // AHEAD: accesses that a lane may be ahead of others
+constexpr unsigned SITES = 2048, EVENTS = 1024;
 
 struct Site {  // a place in the code, where it accesses one kind of memory, in pieces of one size
   size_t pc, how, shared, size;
   size_t requests, bytes, units, best;  // units: sectors, or wavefronts of shared memory; at best so many
-  // since the lanes were at one point:
-  unsigned lanes[AHEAD];  // which lanes came so often
-  uint8_t count[32];      // how often a lane came
-  bool active;            // any lane came
-  Region* region;
+  size_t key;                           // of pc, how and size
+  char* begin;                          // where the last access went: to one of `room` addresses from here on,
+  size_t room, at;                      // at which begins what lies there on a GPU
 };
-static Site sites[SITES], *active[SITES];
-static size_t asked[SITES][AHEAD][32];    // by site and lane: the addresses
-static Region variables;                  // those that are `__device__`
-static unsigned site_count, active_count;
-static unsigned turn, stopped;  // the lanes whose turn it was, and which of them have come to a next block
-static Thread* first;           // of these
-static bool together;           // the warp's lanes were at one point, and come to one point
+// A block: where it is on the stack (the deeper, the less) and in the code.  Or an access: the site, the address.
+typedef uint64_t Event;
+constexpr Event ACCESS = 1ull << 63, LOW = (1ull << 48) - 1;
+struct Trace {
+  unsigned size, done;  // events written down, and played
+  unsigned last_block;  // of these events
+  Event block;          // the last one that was played
+  Event events[EVENTS];
+};
+static Site sites[SITES];
+static Trace traces[32];
+static Region variables;  // those that are `__device__`
+static unsigned site_count;
 
 static bool launch_begins(size_t) {
   memset(sites, 0, sizeof sites);
-  site_count = active_count = 0;
+  for (Trace& t : traces) t.size = t.done = 0;
   variables = {image(), image_size(), 1, size_t(1) << 40, nullptr, false};
+  site_count = 0;
   return true;
-}
-
-// The lanes that go on: those deepest in calls, and of them those first in the code.
-UNSEEN static unsigned in_step(Thread* warp, int lanes) {
-  Thread* best = nullptr;
-  unsigned chosen = 0, ready = 0;
-  for (Thread* t = warp; t < warp + lanes; ++t) {
-    if (t->state != READY) continue;
-    ready |= 1u << (t - warp);
-    if (!best || t->depth > best->depth || (t->depth == best->depth && t->pc < best->pc)) best = t, chosen = 0;
-    if (t->depth == best->depth && t->pc == best->pc) chosen |= 1u << (t - warp);
-  }
-  together = chosen == ready, turn = chosen, stopped = 0, first = nullptr;
-  return chosen;
 }
 
 // Sectors of 32 bytes that a request touches.
@@ -85,48 +79,84 @@ QUIET inline unsigned wavefronts(const size_t* at, size_t size, unsigned lanes) 
   return most;
 }
 
-// The warp's lanes have come to one point: what they asked for on the way there becomes requests.
-UNSEEN static void tally() {
-  while (active_count) {
-    Site* s = active[--active_count];
-    s->active = false, memset(s->count, 0, sizeof s->count);
-    unsigned at_once = s->size <= 4 ? 32 : s->size <= 8 ? 16 : 8;  // lanes that shared memory serves
-    for (unsigned k = 0; k < AHEAD && s->lanes[k]; s->lanes[k++] = 0) {
-      unsigned lanes = s->lanes[k];
-      ++s->requests, s->bytes += s->size * __builtin_popcount(lanes);
-      if (!s->shared) s->units += sectors(asked[s - sites][k], s->size, lanes);
-      else for (unsigned first = 0; first < 32; first += at_once) {
-        unsigned served = lanes >> first & unsigned((1ull << at_once) - 1);
-        s->units += wavefronts(asked[s - sites][k] + first, s->size, served), s->best += served != 0;
-      }
+// One access of each of some lanes, at one site.
+QUIET inline void request(Site& s, const size_t* at, unsigned lanes) {
+  ++s.requests, s.bytes += s.size * __builtin_popcount(lanes);
+  if (!s.shared) return void(s.units += sectors(at, s.size, lanes));
+  unsigned at_once = s.size <= 4 ? 32 : s.size <= 8 ? 16 : 8;  // lanes that shared memory serves
+  for (unsigned first = 0; first < 32; first += at_once) {
+    unsigned served = lanes >> first & unsigned((1ull << at_once) - 1);
+    s.units += wavefronts(at + first, s.size, served), s.best += served != 0;
+  }
+}
+// The accesses of some lanes in the block that they are in.
+QUIET inline void play_block(unsigned lanes) {
+  size_t at[32];
+  while (lanes) {
+    Event site = 0;
+    unsigned together = 0;
+    for (unsigned rest = lanes; rest; rest &= rest - 1) {
+      unsigned lane = __builtin_ctz(rest);
+      Trace& t = traces[lane];
+      Event e = t.done < t.size ? t.events[t.done] : 0;
+      if (!(e & ACCESS)) lanes &= ~(1u << lane);  // on to the next block
+      else if (!together || (e & ~LOW) == site) site = e & ~LOW, at[lane] = e & LOW, together |= 1u << lane, ++t.done;
     }
+    if (together) request(sites[(site & ~ACCESS) >> 48], at, together);
+  }
+}
+// Play what the lanes of a warp wrote down, as far as it is known what each of them does.
+UNSEEN static void count_requests(Thread* warp, int lanes) {
+  for (;;) {
+    Event block = ~0ull;
+    unsigned chosen = 0, unknown = 0;
+    for (int i = 0; i < lanes; ++i) {
+      Trace& t = traces[i];
+      bool full = t.size == EVENTS;
+      if (t.done == t.size && !full) continue;  // it waits, or is done
+      if (full && t.done >= t.last_block && t.done) unknown |= 1u << i;  // whether there is more in its block
+      Event b = t.done == t.size || t.events[t.done] & ACCESS ? t.block : t.events[t.done];
+      if (b < block) block = b, chosen = 0;
+      if (b == block) chosen |= 1u << i;
+    }
+    if (!chosen || chosen & unknown) break;
+    for (unsigned rest = chosen; rest; rest &= rest - 1) {
+      Trace& t = traces[__builtin_ctz(rest)];
+      t.block = block, t.done += !(t.events[t.done] & ACCESS);
+    }
+    play_block(chosen);
+  }
+  for (int i = 0; i < lanes; ++i) {
+    Trace& t = traces[i];
+    memmove(t.events, t.events + t.done, (t.size - t.done) * sizeof(Event));
+    t.size -= t.done, t.last_block = t.last_block > t.done ? t.last_block - t.done : 0, t.done = 0;
   }
 }
 
-// The site of an access: `s`, or one of the following that has the same hash.
-UNSEEN static Site* find_site(size_t pc, char* a, size_t size, How how, Site* s) {
+// The site of an access: `s`, or one of the following that has the same hash; null if there is nothing to count.
+UNSEEN static Site* find_site(Site* s, size_t key, char* a, size_t size, How how, void* pc) {
+  if (!counts(a)) return nullptr;
   Region* r = find(a, size);
   if (!r && in_image(a)) r = &variables;
-  if (!r) return outside(a, size, how, (void*)pc), nullptr;
-  while (s->pc && (s->pc != pc || s->how != how || s->size != size || s->shared != r->shared))
-    s = s == sites + SITES - 1 ? sites : s + 1;
-  if (!s->pc && ++site_count == SITES) return fail("more than %u places in the code access memory", SITES - 1), nullptr;
-  s->pc = pc, s->how = how, s->size = size, s->shared = r->shared, s->region = r;
+  if (!r) return outside(a, size, how, pc), nullptr;
+  while (s->key && (s->key != key || s->shared != r->shared)) s = s == sites + SITES - 1 ? sites : s + 1;
+  if (!s->key && ++site_count == SITES) return fail("more than %u places in the code access memory", SITES - 1), nullptr;
+  s->pc = size_t(pc), s->how = how, s->size = size, s->shared = r->shared;
+  s->key = key, s->begin = r->begin, s->room = r->size - size + 1, s->at = r->at;
   return s;
 }
-QUIET inline void touch(char* a, size_t size, How how, void* place) {
-  if (!counts(a)) return;
-  size_t pc = size_t(place), lane = size_t(self - threads) % 32;
-  for (size_t piece; size; a += piece, size -= piece) {
-    piece = size < 16 ? size : 16;
-    Site* s = sites + ((pc * 4 + how) * 0x9e3779b97f4a7c15 >> 53);
-    if (s->pc != pc || s->how != how || s->size != piece || !inside(*s->region, a, piece)) s = find_site(pc, a, piece, how, s);
-    if (!s) return;
-    if (!s->active) s->active = true, active[active_count++] = s;
-    unsigned k = s->count[lane]++;
-    asked[s - sites][k][lane] = s->region->at + (a - s->region->begin), s->lanes[k] |= 1u << lane;
-    if (k == AHEAD - 1) leave();  // until the other lanes have come so far
-  }
+QUIET __attribute__((always_inline)) inline void piece(char* a, size_t size, How how, void* pc) {
+  size_t key = size_t(pc) << 7 | how << 5 | size;
+  Site* s = sites + (key * 0x9e3779b97f4a7c15 >> 53);
+  if ((s->key != key || size_t(a - s->begin) >= s->room) && !(s = find_site(s, key, a, size, how, pc))) return;
+  Trace& t = traces[self->lane];
+  if (!t.size) t.events[t.size++] = self->block;  // after a barrier a block goes on
+  t.events[t.size++] = ACCESS | Event(s - sites) << 48 | (s->at + (a - s->begin));
+  while (t.size == EVENTS) leave();
+}
+QUIET __attribute__((always_inline)) inline void touch(char* a, size_t size, How how, void* pc) {
+  for (; size > 16; a += 16, size -= 16) piece(a, 16, how, pc);
+  if (size) piece(a, size, how, pc);
 }
 UNSEEN static void* move(void* to, const void* from, size_t size) {
   return SEE(READ, from, size), SEE(WRITE, to, size), memcpy(to, from, size);
@@ -138,18 +168,10 @@ extern "C" UNSEEN void __sanitizer_cov_trace_pc() {  // at the start of each bas
   using namespace cpu;
   char* here = (char*)__builtin_frame_address(0);
   if (size_t(here - stacks) >= stacks_size) return;
-  Thread *me = self, *warp = threads + (me - threads) / 32 * 32;
-  me->pc = size_t(__builtin_return_address(0)), me->depth = me->stack_end - here;
-  if (!first) first = me;
-  together = together && me->pc == first->pc && me->depth == first->depth;
-  stopped |= 1u << (me - warp);
-  if (!next_lanes && together && stopped == turn) tally(), next_lanes = turn, stopped = 0, first = nullptr;
-  if (!next_lanes) return fibers::swap(me->context, host);
-  int lane = backwards ? 31 - __builtin_clz(next_lanes) : __builtin_ctz(next_lanes);
-  next_lanes &= ~(1u << lane);
-  if (warp + lane == me) return;
-  self = warp + lane, threadIdx = self->index;
-  fibers::swap(me->context, self->context);  // straight to the next lane
+  Trace& t = traces[self->lane];
+  self->block = (0xfff - Event(self->stack_end - here) / 16) << 48 | Event(__builtin_return_address(0));
+  t.last_block = t.size, t.events[t.size++] = self->block;
+  while (t.size == EVENTS) leave();
 }
 EXPORT const size_t report_shape[] = {cpu::SITES, sizeof(cpu::Site)};
 EXPORT const void* report() { return cpu::sites; }

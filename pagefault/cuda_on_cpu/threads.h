@@ -10,24 +10,24 @@ enum State : char { READY, AT_WARP, AT_BLOCK, DONE };
 struct Thread {
   State state;
   bool fence;      // the collective it waits at is __syncwarp()
+  int lane;        // of its warp
   uint3 index;
   int line;        // of the source, where it waits or last waited
   unsigned mask;   // the lanes that the collective it waits at names
-  size_t pc, depth;  // where it is in the code and on its stack, when lanes go in step
   uint64_t value;  // what it brings to that collective
+  uint64_t block;  // where it is in the code: profile.h's
   fibers::Context context;
   char* stack_end;
 };
 static Thread threads[1024], *self;
 static fibers::Context host;
-static unsigned next_lanes;   // of the running warp: those whose turn it is, and that have not had it yet
 static uint64_t brought[32];  // by the lanes of the running warp, to the collective they leave
 static char error[1024];      // what went wrong; a launch ends at the first
 static bool backwards;        // the last thread first: shows where a barrier is missing
 static void (*body)(void**);
 static void** arguments;
 
-UNSEEN inline int lane() { return int(self - threads) & 31; }
+UNSEEN inline int lane() { return self->lane; }
 UNSEEN inline void leave() { fibers::swap(self->context, host); }
 UNSEEN inline void wait(State why, int line) { self->state = why, self->line = line, leave(); }
 
@@ -49,11 +49,9 @@ UNSEEN inline void run_thread() {
 }
 
 #ifdef CUDA_CPU_PROFILE
-UNSEEN static unsigned in_step(Thread* warp, int lanes);  // the lanes that go on
-UNSEEN static void tally();                               // they have come to one point
+UNSEEN static void count_requests(Thread* warp, int lanes);
 #else
-inline unsigned in_step(Thread*, int) { return ~0u; }
-inline void tally() {}
+inline void count_requests(Thread*, int) {}
 #endif
 #ifdef CUDA_CPU_RACES  // what orders accesses to memory
 UNSEEN static void block_begins();
@@ -86,19 +84,15 @@ UNSEEN inline unsigned release(Thread* warp, unsigned live, unsigned arrived) {
 UNSEEN inline bool run_warp(Thread* warp, int lanes) {
   for (;;) {
     unsigned live = 0, arrived = 0, ready = 0;
-    next_lanes = in_step(warp, lanes);
     for (int i = 0; i < lanes; ++i) {
       Thread* t = warp + (backwards ? lanes - 1 - i : i);
       unsigned lane = 1u << (t - warp);
-      if (t->state == READY && next_lanes & lane) {
-        self = t, threadIdx = t->index, next_lanes &= ~lane;
-        fibers::swap(host, t->context);
-      }
+      if (t->state == READY) self = t, threadIdx = t->index, fibers::swap(host, t->context);
       if (error[0]) return false;
       live |= t->state != DONE ? lane : 0, arrived |= t->state == AT_WARP ? lane : 0, ready |= t->state == READY ? lane : 0;
     }
-    tally();
-    if (ready) continue;  // lanes go in step, and are not yet at a barrier
+    count_requests(warp, lanes);
+    if (ready) continue;  // these gave way for the count
     if (!arrived) return true;
     if (release(warp, live, arrived)) continue;
     Thread& t = warp[__builtin_ctz(arrived)];
@@ -108,7 +102,7 @@ UNSEEN inline bool run_warp(Thread* warp, int lanes) {
 }
 
 UNSEEN inline bool run_block(unsigned size) {
-  for (Thread* t = threads; t < threads + size; ++t) t->state = READY, t->line = 0, t->pc = t->depth = 0;
+  for (Thread* t = threads; t < threads + size; ++t) t->state = READY, t->line = 0;
   block_begins();
   for (unsigned line = 1, warps = (size + 31) / 32; line;) {
     for (unsigned i = 0; i < warps; ++i) {
