@@ -22,6 +22,12 @@ NO_COMPILER = """no C++ compiler was found, and without an NVIDIA GPU kernels ar
   macOS:                xcode-select --install
   anywhere:             pip install ziglang
 Then run this again. All that launches no kernel works without one."""
+
+
+def llvm(*options):
+    return [flag for option in options for flag in ("-mllvm", "-" + option)]
+
+
 COMMON = ["-std=c++17", "-gdwarf-4", "-w", "-UNDEBUG", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing", "-fno-exceptions",
           "-fno-threadsafe-statics", "-fno-finite-loops", "-ffp-contract=off"]  # the last: the same bytes on every processor
 MODES = {
@@ -31,14 +37,15 @@ MODES = {
     "profile": ["-O1", "-DCUDA_CPU_PROFILE", "-fsanitize=thread", "-fno-optimize-sibling-calls", "-fno-unroll-loops"],
     "sanitized": ["-O1", "-DCUDA_CPU_ASAN", "-fsanitize=address,undefined", "-fsanitize-recover=address"],
 }
-# For a profile: a call at the start of each basic block, and the blocks in the order of the source.
-IN_STEP = {
-    "g++": ["-fsanitize-coverage=trace-pc", "--param=tsan-instrument-func-entry-exit=0", "-fno-reorder-blocks", "-fno-tree-ch",
-            "-fno-thread-jumps", "-fno-tree-dominator-opts"],
-    "clang++": ["-fsanitize-coverage=trace-pc,bb,no-prune", "-Xclang", "-disable-lifetime-markers", *(f for option in (
+# A profile wants a call at the start of each basic block, and the blocks in the order of the source; and clang++ would
+# leave out a read of what is then written.
+MORE = {
+    ("profile", "g++"): ["-fsanitize-coverage=trace-pc", "--param=tsan-instrument-func-entry-exit=0", "-fno-reorder-blocks",
+                         "-fno-tree-ch", "-fno-thread-jumps", "-fno-tree-dominator-opts"],
+    ("profile", "clang++"): ["-fsanitize-coverage=trace-pc,bb,no-prune", "-Xclang", "-disable-lifetime-markers", *llvm(
         "disable-block-placement", "disable-branch-fold", "rotation-max-header-size=0", "simplifycfg-hoist-common=0",
-        "simplifycfg-sink-common=0", "tsan-instrument-func-entry-exit=0", "tsan-instrument-read-before-write=1")
-        for f in ("-mllvm", "-" + option))],
+        "simplifycfg-sink-common=0", "tsan-instrument-func-entry-exit=0", "tsan-instrument-read-before-write=1")],
+    ("races", "clang++"): llvm("tsan-instrument-read-before-write=1"),
 }
 SHARED = re.compile(r'''//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"  # comments and strings are left alone
                     |\b(?P<extern>extern\s+)?__shared__\s+(?P<what>[^;]*);''', re.S | re.X)
@@ -105,7 +112,7 @@ EXPORT const char* launch(const unsigned* s, size_t shared, void** args, const c
 EXPORT size_t stopped_at() {{ return cpu::stopped_at ? cpu::stopped_at - cpu::image() : 0; }}
 EXPORT void* image() {{ return cpu::image(); }}
 """
-    command = [*compiler(), *COMMON, *MODES[mode], *(IN_STEP[compiler_kind()] if mode == "profile" else [])]
+    command = [*compiler(), *COMMON, *MODES[mode], *MORE.get((mode, compiler_kind()), [])]
     headers = [h.read_text(encoding="utf-8") for h in sorted(HEADERS.glob("*.h"))]
     key = hashlib.sha256(repr((command, platform.machine(), headers, text)).encode()).hexdigest()[:16]
     library = cache_folder() / f"{re.sub(r'[^A-Za-z0-9]+', '_', name)}-{mode}-{key}.so"

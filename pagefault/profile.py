@@ -66,11 +66,10 @@ class Profile:
             rows = self.lines[self.lines.file == file]
             body.append(f'<tr><th colspan="6" style="text-align:left">{html.escape(file or "elsewhere")}</th></tr>')
             for line in range(rows.line.min(), rows.line.max() + 1):
-                source = f"<code>{html.escape(self.text.get((file, line), ''))}</code>"
+                first = (f'<td>{line}</td><td style="text-align:left;white-space:pre">'
+                         f"<code>{html.escape(self.text.get((file, line), ''))}</code></td>")
                 here = [cells(r) for r in rows[rows.line == line].itertuples()] or ["<td></td>" * 4]
-                for i, rest in enumerate(here):
-                    body.append(f'<tr><td>{"" if i else line}</td><td style="text-align:left;white-space:pre">{"" if i else source}'
-                                f"</td>{rest}</tr>")
+                body += [f"<tr>{'<td></td>' * 2 if i else first}{rest}</tr>" for i, rest in enumerate(here)]
         heads = "".join(f"<th>{h}</th>" for h in ("line", html.escape(self.name), "access", "requests", "sectors a request", "share"))
         total = "".join(f'<tr><td></td><td style="text-align:left">total</td>{cells(r)}</tr>'
                         for r in self.total.reset_index().itertuples())
@@ -144,7 +143,8 @@ def profile(function, grid, block, args, shared_mem):
     rows["sectors"] = np.where(sites["shared"], 0, sites["units"]).astype(np.int64)
     rows["wavefronts"] = np.where(sites["shared"], sites["units"], 0).astype(np.int64)
     rows["conflicts"] = np.where(sites["shared"], sites["units"] - sites["best"], 0).astype(np.int64)
-    rows["access"] = [ACCESSES[3 * int(s["shared"]) + int(s["how"])] for s in sites]
+    rows["access"] = np.array(ACCESSES, object)[(3 * sites["shared"] + sites["how"]).astype(int)]
     places = lines_of(function, library, sites["pc"].tolist())
-    rows["file"], rows["line"] = [file for file, _ in places], [line for _, line in places]
+    rows["file"] = np.array([file for file, _ in places], object)
+    rows["line"] = np.array([line for _, line in places], int)
     return Profile(function.kernel, rows)

@@ -24,8 +24,8 @@ def check(function, grid, block, args, shared_mem, strict):
         need = CELL * (sum(a.nbytes // min(a.itemsize, 4) for a, _ in arrays) + shared_mem) + 4 * int(np.prod(grid, dtype=object))
         if need > LIMIT:
             nbytes = sum(a.nbytes for a, _ in arrays)
-            raise KernelError(f"{name}: a check of this launch, with {nbytes:,} bytes of arrays, would need {need / 2**30:.1f} GiB "
-                              f"to remember who touched them, and has {LIMIT / 2**30:g} GiB; check a smaller case")
+            raise KernelError(f"{name}: a check of this launch, whose arrays hold {nbytes:,} bytes, would need {need >> 20:,} MiB "
+                              f"to remember who touched them, and may take {LIMIT >> 20:,} MiB; check a smaller case")
         library.only_fences(bool(strict))
 
     with lock:
@@ -33,6 +33,8 @@ def check(function, grid, block, args, shared_mem, strict):
         findings = read_report(library, FINDING)
         library.forget()
     findings = findings[findings["pc"][:, 1] > 0]
+    if error:  # what a thread that never ran would have written is not known
+        findings = findings[findings["what"] == 0]
     problems = describe(function, library, findings, grid, block)
     if error:
         exception = function.exception(library, error)
@@ -61,7 +63,7 @@ def describe(function, library, findings, grid, block):
             why = "no barrier between them" if f["block"][0] == f["block"][1] else "thread blocks run in no order"
             seen.setdefault((0, name, *sorted(two)), f"race on {what}: {who[0]}, {who[1]}; {why}")
         elif two[1] not in racing:
-            seen.setdefault((1, name, two[1]), f"nothing was written to {what}: {who[1]}, and no thread of its block wrote it before")
+            seen.setdefault((1, name, two[1]), f"nothing was written to {what} in this thread block: {who[1]}")
     return list(seen.values())
 
 

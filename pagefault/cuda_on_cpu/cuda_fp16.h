@@ -2,7 +2,10 @@
 #pragma once
 #include "language.h"
 
-struct __half { unsigned short bits; };
+struct __half {
+  unsigned short bits;
+  MOVES(__half, (unsigned short bits) : bits(bits) {})
+};
 struct alignas(4) __half2 {
   __half x, y;
   MOVES(__half2, (__half x, __half y) : x(x), y(y) {})

@@ -17,6 +17,7 @@
 #else
 #define QUIET __attribute__((no_sanitize("thread"), no_sanitize_coverage))
 #endif
+#define SMALL QUIET __attribute__((always_inline)) inline
 #define UNSEEN QUIET __attribute__((noinline))  // what is not the kernel's own code isn't checked
 #ifdef __APPLE__
 #define STATE __attribute__((section("__DATA,cuda_cpu"))) static
@@ -32,12 +33,9 @@ namespace cpu {
 enum How { READ, WRITE, ATOMIC };
 #ifdef CUDA_CPU_HOOKED
 UNSEEN static void see(const void* address, size_t size, How how, void* pc);
-#define SEE(how, address, size) cpu::see(address, size, how, __builtin_return_address(0))
-#else
-#define SEE(how, address, size)
-#endif
-#ifdef CUDA_CPU_PROFILE  // a vector is loaded and stored in one piece, whatever the compiler makes of its members
 UNSEEN static void* move(void* to, const void* from, size_t size);
+#define SEE(how, address, size) cpu::see(address, size, how, __builtin_return_address(0))
+// A vector is loaded and stored in one piece, whatever the compiler makes of its members.
 #define MOVES(name, ...)                                                                           \
   name() = default;                                                                                \
   name __VA_ARGS__                                                                                 \
@@ -46,6 +44,7 @@ UNSEEN static void* move(void* to, const void* from, size_t size);
     return *(name*)cpu::move(this, &v, sizeof v);                                                  \
   }
 #else
+#define SEE(how, address, size)
 #define MOVES(name, ...)
 #endif
 }  // namespace cpu

@@ -59,13 +59,13 @@ extern char __start_cuda_cpu[] asm("section$start$__DATA$cuda_cpu"), __stop_cuda
 #endif
 namespace cpu {
 #ifdef __linux__
-QUIET inline size_t image_size() { return _end - image(); }
+SMALL size_t image_size() { return _end - image(); }
 #else
-QUIET inline size_t image_size() { return 1 << 22; }
+SMALL size_t image_size() { return 1 << 22; }
 #endif
-QUIET inline bool in_image(char* a) { return size_t(a - image()) < image_size(); }
-QUIET inline bool inside(const Region& r, char* a, size_t size) { return a >= r.begin && a + size <= r.begin + r.size; }
-QUIET inline Region* find(char* a, size_t size) {
+SMALL bool in_image(char* a) { return size_t(a - image()) < image_size(); }
+SMALL bool inside(const Region& r, char* a, size_t size) { return a >= r.begin && a + size <= r.begin + r.size; }
+SMALL Region* find(char* a, size_t size) {
   for (Region* r = regions; r < regions + region_count; ++r)
     if (inside(*r, a, size)) return r;
   for (Region* r = statics; r < statics + static_count; ++r)
@@ -76,10 +76,10 @@ UNSEEN static void outside(char* a, size_t size, How how, void* pc) {
   static const char* verbs[] = {"reads", "writes", "updates"};
   const char* verb = verbs[how];
   Region* near = nullptr;
-  size_t least = 1 << 30;
+  size_t least = -1;
   for (Region* r = regions; r < regions + region_count; ++r) {
     size_t distance = a < r->begin ? r->begin - a : a - r->begin - (r->size < size_t(a - r->begin) ? r->size : a - r->begin);
-    if (distance < least) near = r, least = distance;
+    if (distance < least && distance < r->size + (1 << 20)) near = r, least = distance;
   }
   stopped_at = (char*)pc - 1;
   if (!near) return fail("%s %zu bytes at %p, far from every array", verb, size, (void*)a);
@@ -89,7 +89,7 @@ UNSEEN static void outside(char* a, size_t size, How how, void* pc) {
   else fail("%s byte %ld of the dynamic shared memory, which has %zu bytes", verb, at, near->size);
 }
 // Whether this is a thread's access to memory that it shares with others: not to its stack, nor to STATE.
-QUIET inline bool counts(char* a) {
+SMALL bool counts(char* a) {
   return size_t((char*)__builtin_frame_address(0) - stacks) < stacks_size && size_t(a - stacks) >= stacks_size &&
          size_t(a - __start_cuda_cpu) >= size_t(__stop_cuda_cpu - __start_cuda_cpu);
 }
@@ -100,7 +100,7 @@ QUIET inline bool counts(char* a) {
 #include "races.h"
 #else
 namespace cpu {
-QUIET inline void touch(char* a, size_t size, How how, void* pc) {
+SMALL void touch(char* a, size_t size, How how, void* pc) {
   if (!find(a, size) && counts(a) && !in_image(a)) outside(a, size, how, pc);
 }
 }  // namespace cpu
@@ -108,6 +108,9 @@ QUIET inline void touch(char* a, size_t size, How how, void* pc) {
 
 namespace cpu {
 UNSEEN static void see(const void* a, size_t size, How how, void* pc) { touch((char*)a, size, how, pc); }
+UNSEEN static void* move(void* to, const void* from, size_t size) {
+  return SEE(READ, from, size), SEE(WRITE, to, size), memcpy(to, from, size);
+}
 struct Place { const char* file; unsigned line, column; };
 struct Type { unsigned short kind, info; char name[1]; };
 struct Bounds { Place place; Type *array, *index; };

@@ -11,7 +11,7 @@
 #endif
 
 namespace cpu {
-constexpr unsigned SITES = 2048, EVENTS = 1024;
+constexpr unsigned SITES = 2048, EVENTS = 1000;  // (1024 would let the lanes' traces share cache sets)
 
 struct Site {  // a place in the code, where it accesses one kind of memory, in pieces of one size
   size_t pc, how, shared, size;
@@ -22,12 +22,11 @@ struct Site {  // a place in the code, where it accesses one kind of memory, in 
 };
 // A block: where it is on the stack (the deeper, the less) and in the code.  Or an access: the site, the address.
 typedef uint64_t Event;
-constexpr Event ACCESS = 1ull << 63, LOW = (1ull << 48) - 1;
+constexpr Event ACCESS = 1ull << 63, END = ACCESS - 1, LOW = (1ull << 48) - 1;
 struct Trace {
-  unsigned size, done;  // events written down, and played
-  unsigned last_block;  // of these events
-  Event block;          // the last one that was played
-  Event events[EVENTS];
+  unsigned size, last_block;  // events written down, and which of them is the last block
+  Event *next, block;         // the next one to be played, and the block that was played last
+  Event events[EVENTS + 1];
 };
 static Site sites[SITES];
 static Trace traces[32];
@@ -36,14 +35,14 @@ static unsigned site_count;
 
 static bool launch_begins(size_t) {
   memset(sites, 0, sizeof sites);
-  for (Trace& t : traces) t.size = t.done = 0;
+  for (Trace& t : traces) t.size = 0;
   variables = {image(), image_size(), 1, size_t(1) << 40, nullptr, false};
   site_count = 0;
   return true;
 }
 
 // Sectors of 32 bytes that a request touches.
-QUIET inline unsigned sectors(const size_t* at, size_t size, unsigned lanes) {
+SMALL unsigned sectors(const size_t* at, size_t size, unsigned lanes) {
   size_t seen[64], least = ~size_t(0), most = 0;
   unsigned n = 0;
   for (; lanes; lanes &= lanes - 1) {
@@ -62,7 +61,7 @@ QUIET inline unsigned sectors(const size_t* at, size_t size, unsigned lanes) {
   return n;
 }
 // Wavefronts of shared memory: one gives each of the 32 banks' words to all lanes that ask for it.
-QUIET inline unsigned wavefronts(const size_t* at, size_t size, unsigned lanes) {
+SMALL unsigned wavefronts(const size_t* at, size_t size, unsigned lanes) {
   size_t seen[64];
   unsigned n = 0, most = 0;
   uint8_t bank[32] = {};
@@ -80,7 +79,7 @@ QUIET inline unsigned wavefronts(const size_t* at, size_t size, unsigned lanes) 
 }
 
 // One access of each of some lanes, at one site.
-QUIET inline void request(Site& s, const size_t* at, unsigned lanes) {
+SMALL void request(Site& s, const size_t* at, unsigned lanes) {
   ++s.requests, s.bytes += s.size * __builtin_popcount(lanes);
   if (!s.shared) return void(s.units += sectors(at, s.size, lanes));
   unsigned at_once = s.size <= 4 ? 32 : s.size <= 8 ? 16 : 8;  // lanes that shared memory serves
@@ -90,46 +89,57 @@ QUIET inline void request(Site& s, const size_t* at, unsigned lanes) {
   }
 }
 // The accesses of some lanes in the block that they are in.
-QUIET inline void play_block(unsigned lanes) {
+SMALL void play_block(unsigned lanes) {
   size_t at[32];
   while (lanes) {
     Event site = 0;
     unsigned together = 0;
     for (unsigned rest = lanes; rest; rest &= rest - 1) {
       unsigned lane = __builtin_ctz(rest);
-      Trace& t = traces[lane];
-      Event e = t.done < t.size ? t.events[t.done] : 0;
-      if (!(e & ACCESS)) lanes &= ~(1u << lane);  // on to the next block
-      else if (!together || (e & ~LOW) == site) site = e & ~LOW, at[lane] = e & LOW, together |= 1u << lane, ++t.done;
+      Event e = *traces[lane].next;
+      if (!(e & ACCESS)) {
+        lanes &= ~(1u << lane);
+      } else if (!together || (e & ~LOW) == site) {
+        site = e & ~LOW, at[lane] = e & LOW, together |= 1u << lane;
+        ++traces[lane].next;
+      }
     }
     if (together) request(sites[(site & ~ACCESS) >> 48], at, together);
   }
 }
 // Play what the lanes of a warp wrote down, as far as it is known what each of them does.
 UNSEEN static void count_requests(Thread* warp, int lanes) {
+  unsigned full = 0;  // these have more to tell
+  for (int i = 0; i < lanes; ++i) {
+    Trace& t = traces[i];
+    t.next = t.events, t.events[t.size] = END, full |= unsigned(t.size == EVENTS) << i;
+  }
   for (;;) {
-    Event block = ~0ull;
-    unsigned chosen = 0, unknown = 0;
+    Event block = END;
+    unsigned chosen = 0;
     for (int i = 0; i < lanes; ++i) {
-      Trace& t = traces[i];
-      bool full = t.size == EVENTS;
-      if (t.done == t.size && !full) continue;  // it waits, or is done
-      if (full && t.done >= t.last_block && t.done) unknown |= 1u << i;  // whether there is more in its block
-      Event b = t.done == t.size || t.events[t.done] & ACCESS ? t.block : t.events[t.done];
+      Event b = *traces[i].next;
+      if (b & ACCESS || (b == END && full >> i & 1)) b = traces[i].block;
       if (b < block) block = b, chosen = 0;
       if (b == block) chosen |= 1u << i;
     }
-    if (!chosen || chosen & unknown) break;
+    bool known = block != END;
+    for (unsigned rest = chosen & full; rest; rest &= rest - 1) {  // is there more in the block?
+      Trace& t = traces[__builtin_ctz(rest)];
+      if (t.next != t.events && t.next >= t.events + t.last_block) known = false;
+    }
+    if (!known) break;
     for (unsigned rest = chosen; rest; rest &= rest - 1) {
       Trace& t = traces[__builtin_ctz(rest)];
-      t.block = block, t.done += !(t.events[t.done] & ACCESS);
+      t.block = block, t.next += *t.next == block;
     }
     play_block(chosen);
   }
-  for (int i = 0; i < lanes; ++i) {
+  for (int i = 0; i < lanes; ++i) {  // keep the rest
     Trace& t = traces[i];
-    memmove(t.events, t.events + t.done, (t.size - t.done) * sizeof(Event));
-    t.size -= t.done, t.last_block = t.last_block > t.done ? t.last_block - t.done : 0, t.done = 0;
+    unsigned done = t.next - t.events;
+    memmove(t.events, t.next, (t.size - done) * sizeof(Event));
+    t.size -= done, t.last_block = t.last_block > done ? t.last_block - done : 0;
   }
 }
 
@@ -145,7 +155,7 @@ UNSEEN static Site* find_site(Site* s, size_t key, char* a, size_t size, How how
   s->key = key, s->begin = r->begin, s->room = r->size - size + 1, s->at = r->at;
   return s;
 }
-QUIET __attribute__((always_inline)) inline void piece(char* a, size_t size, How how, void* pc) {
+SMALL void piece(char* a, size_t size, How how, void* pc) {
   size_t key = size_t(pc) << 7 | how << 5 | size;
   Site* s = sites + (key * 0x9e3779b97f4a7c15 >> 53);
   if ((s->key != key || size_t(a - s->begin) >= s->room) && !(s = find_site(s, key, a, size, how, pc))) return;
@@ -154,12 +164,9 @@ QUIET __attribute__((always_inline)) inline void piece(char* a, size_t size, How
   t.events[t.size++] = ACCESS | Event(s - sites) << 48 | (s->at + (a - s->begin));
   while (t.size == EVENTS) leave();
 }
-QUIET __attribute__((always_inline)) inline void touch(char* a, size_t size, How how, void* pc) {
+SMALL void touch(char* a, size_t size, How how, void* pc) {
   for (; size > 16; a += 16, size -= 16) piece(a, 16, how, pc);
   if (size) piece(a, size, how, pc);
-}
-UNSEEN static void* move(void* to, const void* from, size_t size) {
-  return SEE(READ, from, size), SEE(WRITE, to, size), memcpy(to, from, size);
 }
 }  // namespace cpu
 

@@ -64,14 +64,14 @@ UNSEEN static void lanes_met(Thread* warp, unsigned group, unsigned live) {
 }
 
 // Whether an access comes before what the running thread does now.
-QUIET inline bool ordered(Access a, Region* r) {
+SMALL bool ordered(Access a, Region* r) {
   int me = int(self - threads);
   if (a.when < block_began) return !a.when || r->shared;  // (each thread block has its own shared memory)
   if (a.when < barrier_passed || a.thread == me) return true;
   return a.thread / 32 == me / 32 && (a.when < warp_met[me / 32] || a.when < known[me][a.thread % 32]);
 }
 
-QUIET inline size_t number(Region* r) {
+SMALL size_t number(Region* r) {
   return r == &variables ? 192 : r >= statics && r < statics + 64 ? r - statics : 64 + (r - regions);
 }
 UNSEEN static void found(What what, Region* r, size_t offset, Access a, Access b) {
@@ -86,7 +86,7 @@ UNSEEN static void found(What what, Region* r, size_t offset, Access a, Access b
   snprintf(f->name, sizeof f->name, "%s", r->name ? r->name : "");
 }
 
-QUIET inline bool race(Access a, Access mine, Region* r) { return a.bytes & mine.bytes && !ordered(a, r); }
+SMALL bool race(Access a, Access mine, Region* r) { return a.bytes & mine.bytes && !ordered(a, r); }
 UNSEEN static void check(Region* r, Cell* c, size_t offset, Access mine) {
   How how = How(sites[mine.site].how);
   bool both_atomic = how == ATOMIC && sites[c->write.site].how == ATOMIC;
@@ -109,7 +109,7 @@ UNSEEN static void check(Region* r, Cell* c, size_t offset, Access mine) {
   if (both_atomic ? after : how != ATOMIC || c->write.when != now || c->write.thread != mine.thread) c->write = mine;
 }
 
-QUIET inline unsigned find_site(size_t pc, How how) {
+SMALL unsigned find_site(size_t pc, How how) {
   unsigned i = (pc * 4 + how) * 0x9e3779b97f4a7c15 >> 52;
   while (sites[i].pc && (sites[i].pc != pc || sites[i].how != how)) i = (i + 1) % SITES;
   if (!sites[i].pc && ++site_count == SITES) fail("more than %u sites in the code access memory", SITES - 1);
