@@ -70,7 +70,8 @@ class Profile:
                          f"<code>{html.escape(self.text.get((file, line), ''))}</code></td>")
                 here = [cells(r) for r in rows[rows.line == line].itertuples()] or ["<td></td>" * 4]
                 body += [f"<tr>{'<td></td>' * 2 if i else first}{rest}</tr>" for i, rest in enumerate(here)]
-        heads = "".join(f"<th>{h}</th>" for h in ("line", html.escape(self.name), "access", "requests", "sectors a request", "share"))
+        names = "line", html.escape(self.name), "access", "requests", "sectors a request", "share"
+        heads = "".join(f"<th>{name}</th>" for name in names)
         total = "".join(f'<tr><td></td><td style="text-align:left">total</td>{cells(r)}</tr>'
                         for r in self.total.reset_index().itertuples())
         return f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(body)}{total}</tbody></table>"

@@ -25,11 +25,11 @@ typedef uint64_t Event;
 constexpr Event ACCESS = 1ull << 63, END = ACCESS - 1, LOW = (1ull << 48) - 1;
 struct Trace {
   unsigned size, last_block;  // events written down, and which of them is the last block
-  Event *next, block;         // the next one to be played, and the block that was played last
   Event events[EVENTS + 1];
 };
 static Site sites[SITES];
-static Trace traces[32];
+static Trace traces[32];                  // of the running warp's lanes,
+static Event *next_event[32], block[32];  // what of it is to be played next, and the block that was played last
 static Region variables;  // those that are `__device__`
 static unsigned site_count;
 
@@ -96,49 +96,55 @@ SMALL void play_block(unsigned lanes) {
     unsigned together = 0;
     for (unsigned rest = lanes; rest; rest &= rest - 1) {
       unsigned lane = __builtin_ctz(rest);
-      Event e = *traces[lane].next;
-      if (!(e & ACCESS)) {
-        lanes &= ~(1u << lane);
-      } else if (!together || (e & ~LOW) == site) {
-        site = e & ~LOW, at[lane] = e & LOW, together |= 1u << lane;
-        ++traces[lane].next;
-      }
+      Event e = *next_event[lane];
+      if (!(e & ACCESS)) lanes &= ~(1u << lane);
+      else if (!together || (e & ~LOW) == site)
+        site = e & ~LOW, at[lane] = e & LOW, together |= 1u << lane, ++next_event[lane];
     }
     if (together) request(sites[(site & ~ACCESS) >> 48], at, together);
   }
 }
+// The lanes that go on, and in which block.
+SMALL unsigned choose(int lanes, unsigned full, Event& where) {
+  Event different = 0;
+  where = *next_event[0];
+  for (int i = 1; i < lanes; ++i) different |= *next_event[i] ^ where;
+  if (!different && where < END) return ~0u >> (32 - lanes);  // all of them, in the same
+  unsigned chosen = 0;
+  where = END;
+  for (int i = 0; i < lanes; ++i) {
+    Event b = *next_event[i];
+    if (b & ACCESS || (b == END && full >> i & 1)) b = block[i];
+    if (b < where) where = b, chosen = 0;
+    if (b == where) chosen |= 1u << i;
+  }
+  return where == END ? 0 : chosen;
+}
 // Play what the lanes of a warp wrote down, as far as it is known what each of them does.
-UNSEEN static void count_requests(Thread* warp, int lanes) {
+UNSEEN static void count_requests(int lanes) {
   unsigned full = 0;  // these have more to tell
   for (int i = 0; i < lanes; ++i) {
     Trace& t = traces[i];
-    t.next = t.events, t.events[t.size] = END, full |= unsigned(t.size == EVENTS) << i;
+    next_event[i] = t.events, t.events[t.size] = END, full |= unsigned(t.size == EVENTS) << i;
   }
-  for (;;) {
-    Event block = END;
-    unsigned chosen = 0;
-    for (int i = 0; i < lanes; ++i) {
-      Event b = *traces[i].next;
-      if (b & ACCESS || (b == END && full >> i & 1)) b = traces[i].block;
-      if (b < block) block = b, chosen = 0;
-      if (b == block) chosen |= 1u << i;
+  Event where;
+  while (unsigned chosen = choose(lanes, full, where)) {
+    bool more = false;  // may be to come in the block
+    for (unsigned rest = chosen & full; rest; rest &= rest - 1) {
+      unsigned i = __builtin_ctz(rest), done = next_event[i] - traces[i].events;
+      more = more || (done && done >= traces[i].last_block);
     }
-    bool known = block != END;
-    for (unsigned rest = chosen & full; rest; rest &= rest - 1) {  // is there more in the block?
-      Trace& t = traces[__builtin_ctz(rest)];
-      if (t.next != t.events && t.next >= t.events + t.last_block) known = false;
-    }
-    if (!known) break;
+    if (more) break;
     for (unsigned rest = chosen; rest; rest &= rest - 1) {
-      Trace& t = traces[__builtin_ctz(rest)];
-      t.block = block, t.next += *t.next == block;
+      unsigned i = __builtin_ctz(rest);
+      block[i] = where, next_event[i] += *next_event[i] == where;
     }
     play_block(chosen);
   }
   for (int i = 0; i < lanes; ++i) {  // keep the rest
     Trace& t = traces[i];
-    unsigned done = t.next - t.events;
-    memmove(t.events, t.next, (t.size - done) * sizeof(Event));
+    unsigned done = next_event[i] - t.events;
+    memmove(t.events, next_event[i], (t.size - done) * sizeof(Event));
     t.size -= done, t.last_block = t.last_block > done ? t.last_block - done : 0;
   }
 }

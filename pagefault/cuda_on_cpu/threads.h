@@ -49,9 +49,9 @@ UNSEEN inline void run_thread() {
 }
 
 #ifdef CUDA_CPU_PROFILE
-UNSEEN static void count_requests(Thread* warp, int lanes);
+UNSEEN static void count_requests(int lanes);
 #else
-inline void count_requests(Thread*, int) {}
+inline void count_requests(int) {}
 #endif
 #ifdef CUDA_CPU_RACES  // what orders accesses to memory
 UNSEEN static void block_begins();
@@ -91,7 +91,7 @@ UNSEEN inline bool run_warp(Thread* warp, int lanes) {
       if (error[0]) return false;
       live |= t->state != DONE ? lane : 0, arrived |= t->state == AT_WARP ? lane : 0, ready |= t->state == READY ? lane : 0;
     }
-    count_requests(warp, lanes);
+    count_requests(lanes);
     if (ready) continue;  // these gave way for the count
     if (!arrived) return true;
     if (release(warp, live, arrived)) continue;
