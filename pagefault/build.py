@@ -34,7 +34,8 @@ MODES = {
     "plain": ["-O2"],
     "checked": ["-O1", "-DCUDA_CPU_HOOKED", "-fsanitize=thread,bounds,alignment"],
     "races": ["-O1", "-DCUDA_CPU_RACES", "-fsanitize=thread,bounds,alignment"],
-    "profile": ["-O1", "-DCUDA_CPU_PROFILE", "-fsanitize=thread", "-fno-optimize-sibling-calls", "-fno-unroll-loops"],
+    "profile": ["-O1", "-DCUDA_CPU_PROFILE", "-fsanitize=thread", "-fno-optimize-sibling-calls", "-fno-unroll-loops",
+                "-fno-math-errno"],
     "sanitized": ["-O1", "-DCUDA_CPU_ASAN", "-fsanitize=address,undefined", "-fsanitize-recover=address"],
 }
 # A profile wants a call at the start of each basic block, and the blocks in the order of the source; and clang++ would

@@ -48,7 +48,7 @@ class Profile:
         self.lines.insert(2, "source", [self.text.get(place, "").strip() for place in at])
 
     def __str__(self):
-        places = [f"{r.file}, line {r.line}: {r.access}" for r in self.lines.itertuples()]
+        places = [f"{r.file}, line {r.line}: {r.access}" if r.line else f"elsewhere: {r.access}" for r in self.lines.itertuples()]
         places += [f"total: {access}" for access in self.total.index]
         width = max([len(self.name), *map(len, places)])
         heads = [f"{self.name:{width}}  {'requests':>12} {'bytes':>15} {'sectors':>12} {'a request':>9} {'efficiency':>10} "

@@ -2,6 +2,10 @@ import functools
 import os
 import re
 import shutil
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -56,15 +60,19 @@ __global__ void hand(const float* x, const __half* h, const signed char* i, floa
 """
 
 
+def forget_compiler():
+    build.compiler.cache_clear()
+    build.compiler_kind.cache_clear()
+
+
 @pytest.fixture(params=COMPILERS)
 def cxx(request, monkeypatch):
     """Kernels are compiled with g++, then with clang++."""
     monkeypatch.setenv("CXX", request.param)
-    forget = build.compiler.cache_clear, build.compiler_kind.cache_clear
-    [f() for f in forget]
+    forget_compiler()
     yield request.param
     monkeypatch.undo()
-    [f() for f in forget]
+    forget_compiler()
 
 
 @functools.cache
@@ -118,21 +126,28 @@ def test_naive_attention_touches_a_sector_for_each_key_element(cxx, dtype, value
     assert profile.total.conflicts.sum() == 0
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_frames_and_texts_are_the_same_from_both_compilers(dtype, monkeypatch):
+def profile_of(name):
+    if name in RIGHT:
+        text, grid, block, args, _ = RIGHT[name]
+        return Kernel(text, "f").profile(grid, block, [a.copy() if isinstance(a, np.ndarray) else a for a in args])
+    return naive(name, "profile")[0]
+
+
+@pytest.mark.parametrize("name", ["float32", "float16", *RIGHT])
+def test_a_profile_is_the_same_from_both_compilers_and_in_both_orders(name, monkeypatch):
     if not all(map(shutil.which, ("g++", "clang++"))):
         pytest.skip("g++ and clang++ are not both installed")
     seen = set()
     for cxx in ("g++", "clang++"):
         monkeypatch.setenv("CXX", cxx)
-        build.compiler.cache_clear(), build.compiler_kind.cache_clear()
+        forget_compiler()
         for backwards in (False, True):
             with on_cpu(backwards=backwards):
-                p, _ = naive(dtype, "profile")
+                p = profile_of(name)
             seen.add((p.lines.to_csv(), p.total.to_csv(), str(p), p._repr_html_()))
     monkeypatch.undo()
-    build.compiler.cache_clear(), build.compiler_kind.cache_clear()
-    assert len(seen) == 1
+    forget_compiler()
+    assert len(seen) == 1 and "elsewhere" not in str(p)
 
 
 @pytest.mark.parametrize("method", ["profile", "check"])
@@ -236,6 +251,25 @@ def test_arguments_are_checked_and_the_time_is_limited(method):
     with on_cpu(time_limit=0.2), pytest.raises(KernelError, match="still running after 0.2 s"):
         call(1, 32, (x, 0))
     call(1, 32, (x, 50))  # and all is well afterwards
+
+
+@pytest.mark.parametrize("method", ["profile", "check"])
+def test_ctrl_c_ends_it(method):
+    code = f"""if True:
+    import numpy as np
+    from pagefault import Kernel, on_cpu
+    call = Kernel("__global__ void f(float* x, int n) {{ while (n < 9) x[n] = n; }}", "f").{method}
+    x = np.ones(8, "f")
+    call(1, 32, (x, 9))
+    print("ready", flush=True)
+    try:
+        with on_cpu(time_limit=100): call(1, 32, (x, 0))
+    except KeyboardInterrupt: print("interrupted, alive")"""
+    run = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert run.stdout.readline() == "ready\n"
+    time.sleep(0.5)
+    os.kill(run.pid, signal.SIGINT)
+    assert run.communicate(timeout=20)[0] == "interrupted, alive\n"
 
 
 def test_a_check_that_would_need_too_much_memory_is_refused(monkeypatch):

@@ -20,14 +20,26 @@
 #define SMALL QUIET __attribute__((always_inline)) inline
 #define UNSEEN QUIET __attribute__((noinline))  // what is not the kernel's own code isn't checked
 #ifdef __APPLE__
-#define STATE __attribute__((section("__DATA,cuda_cpu"))) static
+#define SECTION(name) __attribute__((section("__DATA," #name)))
 #else
-#define STATE __attribute__((section("cuda_cpu"))) static  // what a kernel may read and is no memory of its own
+#define SECTION(name) __attribute__((section(#name)))
 #endif
+#define STATE SECTION(cuda_cpu) static  // what a kernel may read and is no memory of its own
 #else
 #define QUIET
 #define UNSEEN
 #define STATE static
+#endif
+#if defined(CUDA_CPU_HOOKED) && __GNUC__ >= 10 && !defined(__clang__)
+#define SHARED static __constinit  // or g++ would guard some against being set up twice, and look at the guard
+#else
+#define SHARED static
+#endif
+#ifdef CUDA_CPU_PROFILE
+#define __restrict__  // clang++ makes more of it than g++, and they are to load alike
+#define CONSTANT SECTION(cuda_constants) static  // not global memory: it has a cache of its own
+#else
+#define CONSTANT static
 #endif
 namespace cpu {
 enum How { READ, WRITE, ATOMIC };

@@ -13,8 +13,8 @@
 #define __global__
 #define __device__
 #define __host__
-#define __constant__ STATE
-#define __shared__ static  // thread blocks run one after another; build.py adds a call of cpu::Shared
+#define __constant__ CONSTANT
+#define __shared__ SHARED  // thread blocks run one after another; build.py adds a call of cpu::Shared
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))

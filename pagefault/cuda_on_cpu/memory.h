@@ -51,12 +51,14 @@ UNSEEN static char* image() {  // where this library lies
 }  // namespace cpu
 
 #ifdef CUDA_CPU_HOOKED
-#if defined(__linux__)
-extern "C" __attribute__((visibility("hidden"))) char _end[];  // the linker's: the end of this library,
-extern "C" __attribute__((visibility("hidden"))) char __start_cuda_cpu[], __stop_cuda_cpu[];  // and of STATE
+#ifdef __linux__
+#define BOUNDS(section) extern "C" __attribute__((weak, visibility("hidden"))) char __start_##section[], __stop_##section[];
+extern "C" __attribute__((visibility("hidden"))) char _end[];  // the linker's: the end of this library
 #else
-extern char __start_cuda_cpu[] asm("section$start$__DATA$cuda_cpu"), __stop_cuda_cpu[] asm("section$end$__DATA$cuda_cpu");
+#define BOUNDS(name) extern char __start_##name[] asm("section$start$__DATA$" #name), __stop_##name[] asm("section$end$__DATA$" #name);
 #endif
+BOUNDS(cuda_cpu)
+BOUNDS(cuda_constants)
 namespace cpu {
 #ifdef __linux__
 SMALL size_t image_size() { return _end - image(); }
@@ -88,10 +90,11 @@ UNSEEN static void outside(char* a, size_t size, How how, void* pc) {
                        near->name, long(near->size) / each);
   else fail("%s byte %ld of the dynamic shared memory, which has %zu bytes", verb, at, near->size);
 }
-// Whether this is a thread's access to memory that it shares with others: not to its stack, nor to STATE.
+// Whether this is a thread's access to memory that it shares with others: not to its stack, STATE or a constant.
 SMALL bool counts(char* a) {
   return size_t((char*)__builtin_frame_address(0) - stacks) < stacks_size && size_t(a - stacks) >= stacks_size &&
-         size_t(a - __start_cuda_cpu) >= size_t(__stop_cuda_cpu - __start_cuda_cpu);
+         size_t(a - __start_cuda_cpu) >= size_t(__stop_cuda_cpu - __start_cuda_cpu) &&
+         size_t(a - __start_cuda_constants) >= size_t(__stop_cuda_constants - __start_cuda_constants);
 }
 }  // namespace cpu
 #if defined(CUDA_CPU_PROFILE)
