@@ -22,12 +22,31 @@ NO_COMPILER = """no C++ compiler was found, and without an NVIDIA GPU kernels ar
   macOS:                xcode-select --install
   anywhere:             pip install ziglang
 Then run this again. All that launches no kernel works without one."""
+
+
+def llvm(*options):
+    return [flag for option in options for flag in ("-mllvm", "-" + option)]
+
+
 COMMON = ["-std=c++17", "-gdwarf-4", "-w", "-UNDEBUG", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing", "-fno-exceptions",
           "-fno-threadsafe-statics", "-fno-finite-loops", "-ffp-contract=off"]  # the last: the same bytes on every processor
 MODES = {
     "plain": ["-O2"],
-    "checked": ["-O1", "-DCUDA_CPU_CHECKED", "-fsanitize=thread,bounds,alignment"],
+    "checked": ["-O1", "-DCUDA_CPU_HOOKED", "-fsanitize=thread,bounds,alignment"],
+    "races": ["-O1", "-DCUDA_CPU_RACES", "-fsanitize=thread,bounds,alignment"],
+    "profile": ["-O1", "-DCUDA_CPU_PROFILE", "-fsanitize=thread", "-fno-optimize-sibling-calls", "-fno-unroll-loops",
+                "-fno-math-errno"],
     "sanitized": ["-O1", "-DCUDA_CPU_ASAN", "-fsanitize=address,undefined", "-fsanitize-recover=address"],
+}
+# A profile wants a call at the start of each basic block, and the blocks in the order of the source; and clang++ would
+# leave out a read of what is then written.
+MORE = {
+    ("profile", "g++"): ["-fsanitize-coverage=trace-pc", "--param=tsan-instrument-func-entry-exit=0", "-fno-reorder-blocks",
+                         "-fno-tree-ch", "-fno-thread-jumps", "-fno-tree-dominator-opts"],
+    ("profile", "clang++"): ["-fsanitize-coverage=trace-pc,bb,no-prune", "-Xclang", "-disable-lifetime-markers", *llvm(
+        "disable-block-placement", "disable-branch-fold", "rotation-max-header-size=0", "simplifycfg-hoist-common=0",
+        "simplifycfg-sink-common=0", "tsan-instrument-func-entry-exit=0", "tsan-instrument-read-before-write=1")],
+    ("races", "clang++"): llvm("tsan-instrument-read-before-write=1"),
 }
 SHARED = re.compile(r'''//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"  # comments and strings are left alone
                     |\b(?P<extern>extern\s+)?__shared__\s+(?P<what>[^;]*);''', re.S | re.X)
@@ -74,8 +93,8 @@ def shared_for_cpu(match):
         return f"{dynamic[1]}* {dynamic[2]} = cpu::DynamicShared();"
     bare = re.sub(r"<[^<>]*>|\[[^]]*\]|\([^()]*\)", "", what)
     names = [re.search(r"(\w+)\s*$", part)[1] for part in bare.split(",")]
-    known = ", ".join(f'{n}_known("{n}", (void*)&{n}, sizeof {n})' for n in names)
-    return f"{match[0]} static cpu::Shared {known};"
+    known = ", ".join(f'{n}_known("{n}", {n})' for n in names)
+    return f"{match[0]} cpu::Shared {known};"
 
 
 def library_for(source, name, file, mode):
@@ -92,8 +111,9 @@ EXPORT const char* launch(const unsigned* s, size_t shared, void** args, const c
   return cpu::launch({{s[0], s[1], s[2]}}, {{s[3], s[4], s[5]}}, shared, args);
 }}
 EXPORT size_t stopped_at() {{ return cpu::stopped_at ? cpu::stopped_at - cpu::image() : 0; }}
+EXPORT void* image() {{ return cpu::image(); }}
 """
-    command = [*compiler(), *COMMON, *MODES[mode]]
+    command = [*compiler(), *COMMON, *MODES[mode], *MORE.get((mode, compiler_kind()), [])]
     headers = [h.read_text(encoding="utf-8") for h in sorted(HEADERS.glob("*.h"))]
     key = hashlib.sha256(repr((command, platform.machine(), headers, text)).encode()).hexdigest()[:16]
     library = cache_folder() / f"{re.sub(r'[^A-Za-z0-9]+', '_', name)}-{mode}-{key}.so"
@@ -127,14 +147,27 @@ def compiler():
     raise KernelError(NO_COMPILER)
 
 
-def source_line(library, offset, files):
-    """'line 12 of f.cu' for an instruction of a library: the innermost of `files`' lines there, or ''."""
+@cache
+def compiler_kind():
+    """Which options the compiler understands: those of g++, or of clang++."""
+    done = subprocess.run([*compiler(), "--version"], capture_output=True, encoding="utf-8", errors="replace")
+    return "clang++" if "clang" in done.stdout else "g++"
+
+
+def source_lines(library, offsets, files):
+    """(file, line) for each of a library's instructions: the innermost of `files`' lines there, else None.
+
+    Returns None if no program that knows is installed.
+    """
     tools = [*shlex.split(os.environ.get("ADDR2LINE", "")), "addr2line", "llvm-addr2line", "llvm-symbolizer"]
     tool = next(filter(shutil.which, tools), None)
     if not tool:
-        return ""
-    done = subprocess.run([tool, "-i", "-e", library, hex(offset)], capture_output=True, encoding="utf-8")
-    for file, line in re.findall(r"([^/\s]+):(\d+)", done.stdout):
-        if file in files and line != "0":
-            return f"line {line} of {file}"
-    return ""
+        return None
+    found = []
+    for start in range(0, len(offsets), 500):
+        command = [tool, "-a", "-i", "-e", library, *map(hex, offsets[start : start + 500])]
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace")
+        for frames in re.split(r"^0x[0-9a-f]+\n", done.stdout, flags=re.M)[1:]:
+            lines = [(f, int(n)) for f, n in re.findall(r"([^/\s]+):(\d+)", frames) if f in files and int(n)]
+            found.append(lines[0] if lines else None)
+    return found

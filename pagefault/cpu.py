@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .arguments import pack, shared_memory
-from .build import library_for, source_line
+from .build import library_for, source_lines
 from .errors import KernelError
 
 SHARED_LIMIT = 227 * 1024  # bytes of shared memory a thread block: as much as compute capability 9.0 has
@@ -48,7 +48,8 @@ def on_cpu(**changes):
 
 
 class Region(ctypes.Structure):  # as in cuda_on_cpu/memory.h
-    _fields_ = [("begin", ctypes.c_void_p), ("size", ctypes.c_size_t), ("itemsize", ctypes.c_size_t), ("name", ctypes.c_char_p)]
+    _fields_ = [("begin", ctypes.c_void_p), ("size", ctypes.c_size_t), ("itemsize", ctypes.c_size_t), ("at", ctypes.c_size_t),
+                ("name", ctypes.c_char_p), ("shared", ctypes.c_bool)]
 
 
 class CPUFunction:
@@ -67,28 +68,57 @@ class CPUFunction:
         return self.libraries[mode]
 
     def launch(self, grid, block, args, shared_mem):
-        shared_mem = shared_memory(self.kernel.name, shared_mem, SHARED_LIMIT)
         small = sum(a.nbytes for a in args if isinstance(a, np.ndarray)) <= CHECKED_BYTES
         checked = small if settings.checked is None else settings.checked
-        library = self.library("sanitized" if settings.sanitized else "checked" if checked else "plain")
+        with lock:
+            library, _, error = self.run("sanitized" if settings.sanitized else "checked" if checked else "plain",
+                                         grid, block, args, shared_mem)
+        if error:
+            raise self.exception(library, error)
+
+    def run(self, mode, grid, block, args, shared_mem, prepare=None):
+        """Launch the library of `mode`, whose lock the caller holds; returns it, [(array, name)] and what went wrong.
+
+        prepare: called with the library and the arrays, before anything runs.
+        """
+        shared_mem = shared_memory(self.kernel.name, shared_mem, SHARED_LIMIT)
+        library = self.library(mode)
         signature = ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(library, "kernel_signature"))).decode()
         names = self.kernel.names(len(args))
         args = pack(args, signature, names, np.ndarray, self.kernel.name)
         arrays = [(a, n) for a, n in zip(args, names) if isinstance(a, np.ndarray)]
-        regions = (Region * len(arrays))(*((a.ctypes.data, a.nbytes, a.itemsize, n.encode()) for a, n in arrays))
+        if prepare:
+            prepare(library, arrays)
+        regions = (Region * len(arrays))(*((a.ctypes.data, a.nbytes, a.itemsize, at, n.encode(), False)
+                                           for (a, n), at in zip(arrays, places([a for a, _ in arrays]))))
         values = [ctypes.c_void_p(a.ctypes.data) if isinstance(a, np.ndarray) else ctypes.create_string_buffer(a.tobytes())
                   for a in args]
         pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
-        with lock:
-            error = library.launch((ctypes.c_uint * 6)(*grid, *block), ctypes.c_size_t(shared_mem), pointers, regions,
-                                   len(arrays), settings.backwards, ctypes.c_double(settings.time_limit))
-            if error:
-                raise self.exception(library, error.decode(errors="replace"))
+        error = library.launch((ctypes.c_uint * 6)(*grid, *block), ctypes.c_size_t(shared_mem), pointers, regions,
+                               len(arrays), settings.backwards, ctypes.c_double(settings.time_limit))
+        return library, arrays, error.decode(errors="replace") if error else ""
 
     def exception(self, library, error):
         what, _, where = error.rpartition("; ")
         if what == "interrupted":
             return KeyboardInterrupt()
         at = library.stopped_at()
-        line = at and source_line(library._name, at, {self.kernel.file.name, *self.kernel.headers})
-        return KernelError(f"{self.kernel.name}: {what}" + (f", in {line}" if line else "") + f"; {where}")
+        line = at and (source_lines(library._name, [at], self.files) or [None])[0]
+        return KernelError(f"{self.kernel.name}: {what}" + (f", in line {line[1]} of {line[0]}" if line else "") + f"; {where}")
+
+    @property
+    def files(self):
+        """The names of the files whose lines are the kernel's."""
+        return {self.kernel.file.name, *self.kernel.headers}
+
+
+def places(arrays):
+    """Where the arrays would lie on a GPU, which gives each allocation an address that is a multiple of 256."""
+    end, places = 0, []
+    for a in arrays:
+        whole = a
+        while isinstance(whole.base, np.ndarray):
+            whole = whole.base
+        places.append(end + a.ctypes.data - whole.ctypes.data)
+        end = (places[-1] + a.nbytes + 255) // 256 * 256
+    return places

@@ -1,5 +1,7 @@
 """A kernel on an NVIDIA GPU: CuPy compiles it with NVRTC and launches it."""
 
+import numpy as np
+
 from .arguments import pack, shared_memory
 from .build import HEADERS
 from .errors import KernelError
@@ -34,14 +36,33 @@ extern "C" __device__ auto kernel_signature = pagefault::signature(&{kernel.name
 """
 
 
+def import_cupy():
+    try:
+        import cupy
+    except ImportError as e:
+        raise KernelError(NO_CUPY) from e
+    return cupy
+
+
+def copy_to_host(value):
+    """A GPU's array in the CPU's memory, as far from a multiple of 256 bytes as it was; other values as they are."""
+    if not hasattr(value, "__cuda_array_interface__"):
+        return value
+    cupy = import_cupy()
+    array = cupy.asarray(value)
+    if not array.flags.c_contiguous:
+        return np.lib.stride_tricks.as_strided(array.get(), array.shape, array.strides)  # to be refused, as by a launch
+    start = array.data.ptr % 256
+    copy = np.empty(start + array.nbytes, np.uint8)[start:].view(array.dtype).reshape(array.shape)
+    copy[...] = array.get()
+    return copy
+
+
 class GPUFunction:
     """A kernel compiled for the current GPU."""
 
     def __init__(self, kernel):
-        try:
-            import cupy
-        except ImportError as e:
-            raise KernelError(NO_CUPY) from e
+        cupy = import_cupy()
         self.kernel, self.cupy = kernel, cupy
         module = cupy.RawModule(code=gpu_source(kernel), options=OPTIONS, name_expressions=[kernel.name])
         try:

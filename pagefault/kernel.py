@@ -9,7 +9,9 @@ import numpy as np
 from .arguments import launch_shape
 from .build import with_includes
 from .cpu import SHARED_LIMIT, CPUFunction
-from .gpu import GPUFunction, device_shared_limit
+from .gpu import GPUFunction, copy_to_host, device_shared_limit
+from .profile import profile
+from .races import check
 
 
 class Kernel:
@@ -33,13 +35,40 @@ class Kernel:
         Raises TypeError if an argument doesn't fit, KernelError if there is no such launch or a thread went wrong
         (on a GPU the latter shows later, when the program waits for it, and as CuPy's error).
         """
-        grid, block = (launch_shape(self.name, what, s) for what, s in (("grid", grid), ("block", block)))
+        grid, block = self._shape(grid, block)
+        (self._gpu if self._on_gpu(args) else self._cpu).launch(grid, block, args, shared_mem)
+
+    def profile(self, grid, block, args, *, shared_mem=0):
+        """Launch the kernel on the CPU, and return a Profile of what its warps ask of memory.
+
+        It takes what a launch takes, and does what a launch does to NumPy arrays; GPU arrays are copied first, and
+        don't change. Raises what a launch raises.
+        """
+        return profile(self._cpu, *self._shape(grid, block), self._on_host(args), shared_mem)
+
+    def check(self, grid, block, args, *, shared_mem=0, strict=False):
+        """Launch the kernel on the CPU, as `profile` does, and return its faults: a list of sentences, empty if all is well.
+
+        Found are races within and between thread blocks, reads of shared memory that nobody wrote, and the first
+        access outside of the arrays, which ends the launch. strict: of the collectives of a warp only __syncwarp()
+        orders memory, which is all that CUDA promises. Raises what a launch raises for other mistakes, and
+        KernelError if the launch's memory is too large to remember who touched it.
+        """
+        return check(self._cpu, *self._shape(grid, block), self._on_host(args), shared_mem, strict)
+
+    def _shape(self, grid, block):
+        return [launch_shape(self.name, what, s) for what, s in (("grid", grid), ("block", block))]
+
+    def _on_gpu(self, args):
         names = self.names(len(args))
         here = [n for n, a in zip(names, args) if isinstance(a, np.ndarray)]
         there = [n for n, a in zip(names, args) if hasattr(a, "__cuda_array_interface__")]
         if here and there:
             raise TypeError(f"{self.name}: {here[0]} is in the CPU's memory, and {there[0]} in a GPU's")
-        (self._gpu if there else self._cpu).launch(grid, block, args, shared_mem)
+        return bool(there)
+
+    def _on_host(self, args):
+        return [copy_to_host(a) for a in args] if self._on_gpu(args) else args
 
     @cached_property
     def _gpu(self):

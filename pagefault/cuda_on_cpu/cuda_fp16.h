@@ -2,8 +2,14 @@
 #pragma once
 #include "language.h"
 
-struct __half { unsigned short bits; };
-struct alignas(4) __half2 { __half x, y; };
+struct __half {
+  unsigned short bits;
+  MOVES(__half, (unsigned short bits) : bits(bits) {})
+};
+struct alignas(4) __half2 {
+  __half x, y;
+  MOVES(__half2, (__half x, __half y) : x(x), y(y) {})
+};
 typedef __half half;
 typedef __half2 half2;
 

@@ -7,21 +7,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "hooks.h"
 
 #define CUDA_ON_CPU 1
 #define __global__
 #define __device__
 #define __host__
-#define __constant__ static
-#define __shared__ static  // thread blocks run one after another; build.py adds a call of cpu::Shared
-#define __forceinline__ inline
+#define __constant__ CONSTANT
+#define __shared__ SHARED  // thread blocks run one after another; build.py adds a call of cpu::Shared
+#define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
 
 #define VECTORS(T, name)                                                                           \
-  struct alignas(2 * sizeof(T)) name##2 { T x, y; };                                               \
-  struct name##3 { T x, y, z; };                                                                   \
-  struct alignas(sizeof(T) < 4 ? 4 * sizeof(T) : 16) name##4 { T x, y, z, w; };                    \
+  struct alignas(2 * sizeof(T)) name##2 {                                                          \
+    T x, y;                                                                                        \
+    MOVES(name##2, (T x, T y) : x(x), y(y) {})                                                     \
+  };                                                                                               \
+  struct name##3 { T x, y, z; };  /* (loaded member by member on a GPU too) */                     \
+  struct alignas(sizeof(T) < 4 ? 4 * sizeof(T) : 16) name##4 {                                     \
+    T x, y, z, w;                                                                                  \
+    MOVES(name##4, (T x, T y, T z, T w) : x(x), y(y), z(z), w(w) {})                               \
+  };                                                                                               \
   inline name##2 make_##name##2(T x, T y) { return {x, y}; }                                       \
   inline name##3 make_##name##3(T x, T y, T z) { return {x, y, z}; }                               \
   inline name##4 make_##name##4(T x, T y, T z, T w) { return {x, y, z, w}; }
@@ -36,8 +43,8 @@ VECTORS(unsigned short, ushort)
 #undef VECTORS
 
 struct dim3 { unsigned x = 1, y = 1, z = 1; };
-static uint3 threadIdx, blockIdx;
-static dim3 blockDim, gridDim;
+STATE uint3 threadIdx, blockIdx;
+STATE dim3 blockDim, gridDim;
 constexpr int warpSize = 32;
 
 #define ORDERED(T)                                                                                 \
@@ -75,15 +82,16 @@ inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __clz(int x) { return x ? __builtin_clz(x) : 32; }
 
-template <class T> T __ldg(const T* p) { return *p; }
-template <class T> T __ldcs(const T* p) { return *p; }
+template <class T> __forceinline__ T __ldg(const T* p) { return *p; }
+template <class T> __forceinline__ T __ldcs(const T* p) { return *p; }
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 
 // No thread is interrupted between the two halves of these, so they are atomic.
 template <class T> struct Same { typedef T type; };  // (a value converts to what it is added to)
 #define ATOMIC(name, new_value)                                                                    \
-  template <class T> T name(T* p, typename Same<T>::type value) {                                  \
+  template <class T> UNSEEN T name(T* p, typename Same<T>::type value) {                           \
+    SEE(cpu::ATOMIC, p, sizeof *p);                                                                \
     T old = *p;                                                                                    \
     return *p = new_value, old;                                                                    \
   }
@@ -96,7 +104,8 @@ ATOMIC(atomicAnd, old & value)
 ATOMIC(atomicOr, old | value)
 ATOMIC(atomicXor, old ^ value)
 #undef ATOMIC
-template <class T> T atomicCAS(T* p, typename Same<T>::type expected, typename Same<T>::type value) {
+template <class T> UNSEEN T atomicCAS(T* p, typename Same<T>::type expected, typename Same<T>::type value) {
+  SEE(cpu::ATOMIC, p, sizeof *p);
   T old = *p;
   if (old == expected) *p = value;
   return old;

@@ -18,8 +18,6 @@ constexpr size_t STACK = 64 << 10;  // of a thread
 static double time_limit;           // in seconds of processor time
 static sigjmp_buf escape;
 static pthread_t launcher;
-static volatile bool busy;  // while there is nowhere to escape to
-static volatile int late;   // the signal that came then
 
 inline void say(int why, char* address) {
   if (why == SIGVTALRM) snprintf(error, sizeof error, "still running after %g s of processor time: an endless loop?", time_limit);
@@ -82,6 +80,7 @@ inline bool prepare_threads(dim3 block) {
   __asan_unpoison_memory_region(stacks, stacks_size);
 #endif
   for (unsigned i = 0; i < size; ++i) {  // (staggered, or the stacks would share cache sets)
+    threads[i].lane = i % 32;
     threads[i].index = {i % block.x, i / block.x % block.y, i / block.x / block.y};
     threads[i].stack_end = stacks + (i + 1) * size_t(each) - i % 32 * 64;
     threads[i].context = fibers::prepare(threads[i].stack_end, run_thread);
@@ -106,15 +105,17 @@ UNSEEN inline const char* launch(dim3 grid, dim3 block, size_t shared, void** ar
   gridDim = grid, blockDim = block, arguments = args, error[0] = 0, stopped_at = nullptr;
   if (!prepare_threads(block)) return error;
   if (posix_memalign((void**)&dynamic_shared, 128, max(shared, size_t(1)))) return "no memory for shared memory";
-  regions[region_count++] = {dynamic_shared, shared, 1, nullptr};
+  regions[region_count++] = {dynamic_shared, shared, 1, 0, nullptr, true};
 #ifdef CUDA_CPU_ASAN
   __asan_set_error_report_callback(on_report);
 #endif
+  uint64_t blocks = uint64_t(grid.x) * grid.y * grid.z;
+  if (!launch_begins(blocks)) return free(dynamic_shared), "no memory to watch this launch";
   Guard guard;
   if (sigsetjmp(escape, 1)) busy = true, say_where();
   else {
     busy = false;
-    for (uint64_t i = 0; i < uint64_t(grid.x) * grid.y * grid.z && !late; ++i) {
+    for (uint64_t i = 0; i < blocks && !late; ++i) {
       blockIdx = {unsigned(i % grid.x), unsigned(i / grid.x % grid.y), unsigned(i / grid.x / grid.y)};
       poison_shared(shared);
       if (!run_block(block.x * block.y * block.z)) { say_where(); break; }
@@ -134,4 +135,3 @@ template <class... A> void call(void (*kernel)(A...), void** args) {
 }
 struct DynamicShared { template <class T> operator T*() const { return (T*)dynamic_shared; } };
 }  // namespace cpu
-#define EXPORT extern "C" __attribute__((visibility("default")))

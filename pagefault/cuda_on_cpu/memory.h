@@ -1,4 +1,4 @@
-// memory.h - which memory a kernel may access.  With CUDA_CPU_CHECKED the compiler calls the functions
+// memory.h - which memory a kernel may access.  With CUDA_CPU_HOOKED the compiler calls the functions
 // below before each load and store (-fsanitize=thread, without its runtime library), and where a fixed
 // array's bounds or an address's alignment are violated (-fsanitize=bounds,alignment).
 #pragma once
@@ -6,19 +6,36 @@
 #include "threads.h"
 
 namespace cpu {
-struct Region { char* begin; size_t size, itemsize; const char* name; };
+struct Region {
+  char* begin;
+  size_t size, itemsize;
+  size_t at;         // where it would lie on a GPU, as far as sectors and banks depend on that
+  const char* name;  // the dynamic shared memory has none
+  bool shared;
+};
 static Region regions[128], statics[64];  // of the launch: its arrays; of the kernel: `__shared__` variables
 static unsigned region_count, static_count;
-static char *dynamic_shared, *stacks, *stopped_at;  // stopped_at: the instruction in error
+STATE char* dynamic_shared;
+static char *stacks, *stopped_at;  // stopped_at: the instruction in error
 static size_t stacks_size;
+static volatile bool busy;  // while there is nowhere to escape to
+static volatile int late;   // the signal that came then
 
-// A `__shared__` variable makes itself known where it is declared, when a thread first comes there.
+template <class T> struct Element { static constexpr size_t size = sizeof(T); };
+template <class T, size_t N> struct Element<T[N]> : Element<T> {};
+
+// A `__shared__` variable makes itself known where it is declared, when a thread comes there.
+UNSEEN inline void make_known(const char* name, char* begin, size_t size, size_t itemsize) {
+  for (unsigned i = static_count; i--;)
+    if (statics[i].begin == begin) return;
+  if (static_count == 64) return fail("more than 64 __shared__ variables");
+  size_t at = 1 << 20;  // beyond the dynamic shared memory
+  if (static_count) at = statics[static_count - 1].at + (statics[static_count - 1].size + 127) / 128 * 128;
+  statics[static_count++] = {begin, size, itemsize, at, name, true};
+  memset(begin, 0xff, size);
+}
 struct Shared {
-  Shared(const char* name, void* begin, size_t size) {
-    if (static_count == 64) { fail("more than 64 __shared__ variables"); return; }
-    statics[static_count++] = {(char*)begin, size, 1, name};
-    memset(begin, 0xff, size);
-  }
+  template <class T> Shared(const char* name, T& v) { make_known(name, (char*)&v, sizeof v, Element<T>::size); }
 };
 // What nobody wrote is not a number.
 UNSEEN inline void poison_shared(size_t dynamic_size) {
@@ -33,24 +50,38 @@ UNSEEN static char* image() {  // where this library lies
 }
 }  // namespace cpu
 
-#ifdef CUDA_CPU_CHECKED
+#ifdef CUDA_CPU_HOOKED
 #ifdef __linux__
+#define BOUNDS(section) extern "C" __attribute__((weak, visibility("hidden"))) char __start_##section[], __stop_##section[];
 extern "C" __attribute__((visibility("hidden"))) char _end[];  // the linker's: the end of this library
-#endif
-namespace cpu {
-UNSEEN static bool in_image(char* a) {
-#ifdef __linux__
-  return a >= image() && a < _end;
 #else
-  return a - image() > -(1 << 22) && a - image() < 1 << 22;
+#define BOUNDS(name) extern char __start_##name[] asm("section$start$__DATA$" #name), __stop_##name[] asm("section$end$__DATA$" #name);
 #endif
+BOUNDS(cuda_cpu)
+BOUNDS(cuda_constants)
+namespace cpu {
+#ifdef __linux__
+SMALL size_t image_size() { return _end - image(); }
+#else
+SMALL size_t image_size() { return 1 << 22; }
+#endif
+SMALL bool in_image(char* a) { return size_t(a - image()) < image_size(); }
+SMALL bool inside(const Region& r, char* a, size_t size) { return a >= r.begin && a + size <= r.begin + r.size; }
+SMALL Region* find(char* a, size_t size) {
+  for (Region* r = regions; r < regions + region_count; ++r)
+    if (inside(*r, a, size)) return r;
+  for (Region* r = statics; r < statics + static_count; ++r)
+    if (inside(*r, a, size)) return r;
+  return nullptr;
 }
-UNSEEN static void outside(char* a, size_t size, const char* verb, void* pc) {
+UNSEEN static void outside(char* a, size_t size, How how, void* pc) {
+  static const char* verbs[] = {"reads", "writes", "updates"};
+  const char* verb = verbs[how];
   Region* near = nullptr;
-  size_t least = 1 << 30;
+  size_t least = -1;
   for (Region* r = regions; r < regions + region_count; ++r) {
     size_t distance = a < r->begin ? r->begin - a : a - r->begin - (r->size < size_t(a - r->begin) ? r->size : a - r->begin);
-    if (distance < least) near = r, least = distance;
+    if (distance < least && distance < r->size + (1 << 20)) near = r, least = distance;
   }
   stopped_at = (char*)pc - 1;
   if (!near) return fail("%s %zu bytes at %p, far from every array", verb, size, (void*)a);
@@ -59,14 +90,29 @@ UNSEEN static void outside(char* a, size_t size, const char* verb, void* pc) {
                        near->name, long(near->size) / each);
   else fail("%s byte %ld of the dynamic shared memory, which has %zu bytes", verb, at, near->size);
 }
-UNSEEN static void touch(void* address, size_t size, const char* verb, void* pc) {
-  char* a = (char*)address;
-  for (Region* r = regions; r < regions + region_count; ++r)
-    if (a >= r->begin && a + size <= r->begin + r->size) return;
-  size_t frame = (char*)__builtin_frame_address(0) - stacks;
-  if (frame >= stacks_size) return;  // the host's own doing
-  if (size_t(a - stacks) < stacks_size || in_image(a)) return;
-  outside(a, size, verb, pc);
+// Whether this is a thread's access to memory that it shares with others: not to its stack, STATE or a constant.
+SMALL bool counts(char* a) {
+  return size_t((char*)__builtin_frame_address(0) - stacks) < stacks_size && size_t(a - stacks) >= stacks_size &&
+         size_t(a - __start_cuda_cpu) >= size_t(__stop_cuda_cpu - __start_cuda_cpu) &&
+         size_t(a - __start_cuda_constants) >= size_t(__stop_cuda_constants - __start_cuda_constants);
+}
+}  // namespace cpu
+#if defined(CUDA_CPU_PROFILE)
+#include "profile.h"
+#elif defined(CUDA_CPU_RACES)
+#include "races.h"
+#else
+namespace cpu {
+SMALL void touch(char* a, size_t size, How how, void* pc) {
+  if (!find(a, size) && counts(a) && !in_image(a)) outside(a, size, how, pc);
+}
+}  // namespace cpu
+#endif
+
+namespace cpu {
+UNSEEN static void see(const void* a, size_t size, How how, void* pc) { touch((char*)a, size, how, pc); }
+UNSEEN static void* move(void* to, const void* from, size_t size) {
+  return SEE(READ, from, size), SEE(WRITE, to, size), memcpy(to, from, size);
 }
 struct Place { const char* file; unsigned line, column; };
 struct Type { unsigned short kind, info; char name[1]; };
@@ -77,17 +123,20 @@ struct Mismatch { Place place; Type* type; unsigned char log_alignment, kind; };
 #define PC __builtin_return_address(0)
 extern "C" {
 #define HOOKS(n)                                                                                   \
-  UNSEEN void __tsan_read##n(void* a) { cpu::touch(a, n, "reads", PC); }                           \
-  UNSEEN void __tsan_write##n(void* a) { cpu::touch(a, n, "writes", PC); }                         \
-  UNSEEN void __tsan_unaligned_read##n(void* a) { cpu::touch(a, n, "reads", PC); }                 \
-  UNSEEN void __tsan_unaligned_write##n(void* a) { cpu::touch(a, n, "writes", PC); }
+  UNSEEN void __tsan_read##n(char* a) { cpu::touch(a, n, cpu::READ, PC); }                         \
+  UNSEEN void __tsan_write##n(char* a) { cpu::touch(a, n, cpu::WRITE, PC); }                       \
+  UNSEEN void __tsan_unaligned_read##n(char* a) { cpu::touch(a, n, cpu::READ, PC); }               \
+  UNSEEN void __tsan_unaligned_write##n(char* a) { cpu::touch(a, n, cpu::WRITE, PC); }
 HOOKS(1) HOOKS(2) HOOKS(4) HOOKS(8) HOOKS(16)
 #undef HOOKS
-UNSEEN void __tsan_read_range(void* a, size_t n) { cpu::touch(a, n, "reads", PC); }
-UNSEEN void __tsan_write_range(void* a, size_t n) { cpu::touch(a, n, "writes", PC); }
-UNSEEN void* __tsan_memset(void* a, int c, size_t n) { return cpu::touch(a, n, "writes", PC), memset(a, c, n); }
-UNSEEN void* __tsan_memcpy(void* a, void* b, size_t n) {
-  return cpu::touch(b, n, "reads", PC), cpu::touch(a, n, "writes", PC), memcpy(a, b, n);
+UNSEEN void __tsan_read_range(char* a, size_t n) { SEE(cpu::READ, a, n); }
+UNSEEN void __tsan_write_range(char* a, size_t n) { SEE(cpu::WRITE, a, n); }
+UNSEEN void* __tsan_memset(void* a, int c, size_t n) { return cpu::see(a, n, cpu::WRITE, PC), memset(a, c, n); }
+UNSEEN void* __tsan_memcpy(void* a, const void* b, size_t n) {
+  return cpu::see(b, n, cpu::READ, PC), cpu::see(a, n, cpu::WRITE, PC), memcpy(a, b, n);
+}
+UNSEEN void* __tsan_memmove(void* a, const void* b, size_t n) {
+  return cpu::see(b, n, cpu::READ, PC), cpu::see(a, n, cpu::WRITE, PC), memmove(a, b, n);
 }
 UNSEEN void __tsan_init() {}
 UNSEEN void __tsan_func_entry(void*) {}
@@ -102,4 +151,9 @@ UNSEEN void __ubsan_handle_type_mismatch_v1(cpu::Mismatch* m, void* a) {
 }
 }
 #undef PC
+#endif
+#if !defined(CUDA_CPU_PROFILE) && !defined(CUDA_CPU_RACES)
+namespace cpu {
+inline bool launch_begins(size_t) { return true; }
+}
 #endif

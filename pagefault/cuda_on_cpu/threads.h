@@ -4,20 +4,18 @@
 #include <stdarg.h>
 #include "fibers.h"
 #include "language.h"
-#ifdef CUDA_CPU_CHECKED  // what is not the kernel's own code isn't checked
-#define UNSEEN __attribute__((no_sanitize("thread"), noinline))
-#else
-#define UNSEEN
-#endif
 
 namespace cpu {
 enum State : char { READY, AT_WARP, AT_BLOCK, DONE };
 struct Thread {
   State state;
+  bool fence;      // the collective it waits at is __syncwarp()
+  int lane;        // of its warp
   uint3 index;
   int line;        // of the source, where it waits or last waited
   unsigned mask;   // the lanes that the collective it waits at names
   uint64_t value;  // what it brings to that collective
+  uint64_t block;  // where it is in the code: profile.h's
   fibers::Context context;
   char* stack_end;
 };
@@ -29,7 +27,7 @@ static bool backwards;        // the last thread first: shows where a barrier is
 static void (*body)(void**);
 static void** arguments;
 
-UNSEEN inline int lane() { return int(self - threads) & 31; }
+UNSEEN inline int lane() { return self->lane; }
 UNSEEN inline void leave() { fibers::swap(self->context, host); }
 UNSEEN inline void wait(State why, int line) { self->state = why, self->line = line, leave(); }
 
@@ -50,6 +48,21 @@ UNSEEN inline void run_thread() {
   for (;;) body(arguments), wait(DONE, 0);  // a round for each thread block
 }
 
+#ifdef CUDA_CPU_PROFILE
+UNSEEN static void count_requests(int lanes);
+#else
+inline void count_requests(int) {}
+#endif
+#ifdef CUDA_CPU_RACES  // what orders accesses to memory
+UNSEEN static void block_begins();
+UNSEEN static void threads_met();
+UNSEEN static void lanes_met(Thread* warp, unsigned group, unsigned live);
+#else
+inline void block_begins() {}
+inline void threads_met() {}
+inline void lanes_met(Thread*, unsigned, unsigned) {}
+#endif
+
 // Release the waiting lanes of a warp that are complete: all live lanes that their mask names have come.
 UNSEEN inline unsigned release(Thread* warp, unsigned live, unsigned arrived) {
   unsigned released = 0;
@@ -61,6 +74,7 @@ UNSEEN inline unsigned release(Thread* warp, unsigned live, unsigned arrived) {
     if (mask & live & ~group) continue;
     for (int i = 0; i < 32; ++i)
       if (group >> i & 1) brought[i] = warp[i].value, warp[i].state = READY;
+    lanes_met(warp, group, live);
     released |= group;
   }
   return released;
@@ -69,14 +83,16 @@ UNSEEN inline unsigned release(Thread* warp, unsigned live, unsigned arrived) {
 // Run the threads of a warp until each is done or at __syncthreads().
 UNSEEN inline bool run_warp(Thread* warp, int lanes) {
   for (;;) {
-    unsigned live = 0, arrived = 0;
+    unsigned live = 0, arrived = 0, ready = 0;
     for (int i = 0; i < lanes; ++i) {
-      self = warp + (backwards ? lanes - 1 - i : i);
-      if (self->state == READY) threadIdx = self->index, fibers::swap(host, self->context);
+      Thread* t = warp + (backwards ? lanes - 1 - i : i);
+      unsigned lane = 1u << (t - warp);
+      if (t->state == READY) self = t, threadIdx = t->index, fibers::swap(host, t->context);
       if (error[0]) return false;
-      live |= unsigned(self->state != DONE) << (self - warp);
-      arrived |= unsigned(self->state == AT_WARP) << (self - warp);
+      live |= t->state != DONE ? lane : 0, arrived |= t->state == AT_WARP ? lane : 0, ready |= t->state == READY ? lane : 0;
     }
+    count_requests(lanes);
+    if (ready) continue;  // these gave way for the count
     if (!arrived) return true;
     if (release(warp, live, arrived)) continue;
     Thread& t = warp[__builtin_ctz(arrived)];
@@ -87,12 +103,14 @@ UNSEEN inline bool run_warp(Thread* warp, int lanes) {
 
 UNSEEN inline bool run_block(unsigned size) {
   for (Thread* t = threads; t < threads + size; ++t) t->state = READY, t->line = 0;
+  block_begins();
   for (unsigned line = 1, warps = (size + 31) / 32; line;) {
     for (unsigned i = 0; i < warps; ++i) {
       unsigned first = 32 * (backwards ? warps - 1 - i : i);
       if (!run_warp(threads + first, min(32u, size - first))) return false;
     }
     line = 0;
+    threads_met();
     for (Thread* t = threads; t < threads + size; ++t) {
       if (t->state == DONE) continue;
       if (line && line != unsigned(t->line))
@@ -105,9 +123,9 @@ UNSEEN inline bool run_block(unsigned size) {
 }
 
 // ---- barriers and warp collectives --------------------------------------------------------------
-UNSEEN inline void bring(unsigned mask, uint64_t value, int line) {
+UNSEEN inline void bring(unsigned mask, uint64_t value, int line, bool fence = false) {
   if (!(mask >> lane() & 1)) fail("lane %d is not in the mask 0x%08x of its collective in line %d", lane(), mask, line);
-  self->mask = mask, self->value = value;
+  self->mask = mask, self->value = value, self->fence = fence;
   wait(AT_WARP, line);
 }
 template <class T> UNSEEN T shuffle(unsigned mask, T value, int from, bool inside, int line) {
@@ -122,7 +140,7 @@ template <class T> UNSEEN T shuffle(unsigned mask, T value, int from, bool insid
 
 #define LINE int line = __builtin_LINE()  // of the call
 UNSEEN inline void __syncthreads(LINE) { cpu::wait(cpu::AT_BLOCK, line); }
-UNSEEN inline void __syncwarp(unsigned mask = ~0u, LINE) { cpu::bring(mask, 0, line); }
+UNSEEN inline void __syncwarp(unsigned mask = ~0u, LINE) { cpu::bring(mask, 0, line, true); }
 template <class T> UNSEEN T __shfl_sync(unsigned mask, T value, int from, int width = 32, LINE) {
   int first = cpu::lane() & -width;
   return cpu::shuffle(mask, value, first + (from & (width - 1)), true, line);

@@ -1,0 +1,62 @@
+// hooks.h - what the code must say about itself where the compiler calls functions of ours before each
+// load and store (-fsanitize=thread, without its runtime library): memory.h has these functions.
+//
+//   CUDA_CPU_HOOKED   is each access inside of the launch's arrays?
+//   CUDA_CPU_PROFILE  that, and what warps ask of memory (profile.h)
+//   CUDA_CPU_RACES    that, and who touched the same bytes before (races.h)
+#pragma once
+#include <stddef.h>
+#define EXPORT extern "C" __attribute__((visibility("default")))
+#if defined(CUDA_CPU_PROFILE) || defined(CUDA_CPU_RACES)
+#define CUDA_CPU_HOOKED
+#endif
+
+#ifdef CUDA_CPU_HOOKED
+#ifdef __clang__
+#define QUIET __attribute__((no_sanitize("thread", "coverage")))
+#else
+#define QUIET __attribute__((no_sanitize("thread"), no_sanitize_coverage))
+#endif
+#define SMALL QUIET __attribute__((always_inline)) inline
+#define UNSEEN QUIET __attribute__((noinline))  // what is not the kernel's own code isn't checked
+#ifdef __APPLE__
+#define SECTION(name) __attribute__((section("__DATA," #name)))
+#else
+#define SECTION(name) __attribute__((section(#name)))
+#endif
+#define STATE SECTION(cuda_cpu) static  // what a kernel may read and is no memory of its own
+#else
+#define QUIET
+#define UNSEEN
+#define STATE static
+#endif
+#if defined(CUDA_CPU_HOOKED) && __GNUC__ >= 10 && !defined(__clang__)
+#define SHARED static __constinit  // or g++ would guard some against being set up twice, and look at the guard
+#else
+#define SHARED static
+#endif
+#ifdef CUDA_CPU_PROFILE
+#define __restrict__  // clang++ makes more of it than g++, and they are to load alike
+#define CONSTANT SECTION(cuda_constants) static  // not global memory: it has a cache of its own
+#else
+#define CONSTANT static
+#endif
+namespace cpu {
+enum How { READ, WRITE, ATOMIC };
+#ifdef CUDA_CPU_HOOKED
+UNSEEN static void see(const void* address, size_t size, How how, void* pc);
+UNSEEN static void* move(void* to, const void* from, size_t size);
+#define SEE(how, address, size) cpu::see(address, size, how, __builtin_return_address(0))
+// A vector is loaded and stored in one piece, whatever the compiler makes of its members.
+#define MOVES(name, ...)                                                                           \
+  name() = default;                                                                                \
+  name __VA_ARGS__                                                                                 \
+  __attribute__((always_inline)) name(const name& v) { cpu::move(this, &v, sizeof v); }            \
+  __attribute__((always_inline)) name& operator=(const name& v) {                                  \
+    return *(name*)cpu::move(this, &v, sizeof v);                                                  \
+  }
+#else
+#define SEE(how, address, size)
+#define MOVES(name, ...)
+#endif
+}  // namespace cpu
