@@ -73,8 +73,8 @@ class CPUFunction:
         with lock:
             library, _, error = self.run("sanitized" if settings.sanitized else "checked" if checked else "plain",
                                          grid, block, args, shared_mem)
-        if error:
-            raise self.exception(library, error)
+            if error:
+                raise self.exception(library, error)
 
     def run(self, mode, grid, block, args, shared_mem, prepare=None):
         """Launch the library of `mode`, whose lock the caller holds; returns it, [(array, name)] and what went wrong.

@@ -124,6 +124,8 @@ def read_report(library, fields):
 
 def lines_of(function, library, pcs):
     """(file, line) for each place in a library's code where a function was called; ("", 0) where it isn't known."""
+    if not pcs:
+        return []
     library.image.restype = ctypes.c_size_t
     start = library.image()
     lines = source_lines(library._name, [pc - 1 - start for pc in pcs], function.files)
@@ -136,9 +138,9 @@ def profile(function, grid, block, args, shared_mem):
     """Launch a CPUFunction's kernel and count what it asks of memory; returns a Profile."""
     with lock:
         library, _, error = function.run("profile", grid, block, args, shared_mem)
+        if error:
+            raise function.exception(library, error)
         sites = read_report(library, SITE)
-    if error:
-        raise function.exception(library, error)
     sites = sites[sites["requests"] > 0]
     rows = pd.DataFrame({f: sites[f].astype(np.int64) for f in ("requests", "bytes")})
     rows["sectors"] = np.where(sites["shared"], 0, sites["units"]).astype(np.int64)

@@ -31,13 +31,13 @@ def check(function, grid, block, args, shared_mem, strict):
     with lock:
         library, _, error = function.run("races", grid, block, args, shared_mem, prepare)
         findings = read_report(library, FINDING)
+        exception = function.exception(library, error) if error else None
         library.forget()
     findings = findings[findings["pc"][:, 1] > 0]
     if error:  # what a thread that never ran would have written is not known
         findings = findings[findings["what"] == 0]
     problems = describe(function, library, findings, grid, block)
     if error:
-        exception = function.exception(library, error)
         what = str(exception).removeprefix(f"{name}: ")
         if not OUTSIDE.match(what):
             if problems and isinstance(exception, KernelError):

@@ -3,7 +3,8 @@
 //   language.h   keywords, vector types, functions of one thread    cuda_fp16.h  half precision
 //   fibers.h     several stacks in one thread                       signature.h  parameters as text
 //   threads.h    barriers, warps, thread blocks
-//   memory.h     shared memory; which addresses are a kernel's
+//   memory.h     shared memory; which addresses are a kernel's     hooks.h      to see each access
+//   profile.h    what warps ask of memory                          races.h      who touched the same bytes before
 //   launch.h     the grid; faults, time limit, interrupt
 #pragma once
 #include "launch.h"

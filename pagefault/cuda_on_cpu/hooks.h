@@ -13,12 +13,12 @@
 
 #ifdef CUDA_CPU_HOOKED
 #ifdef __clang__
-#define QUIET __attribute__((no_sanitize("thread", "coverage")))
+#define QUIET __attribute__((no_sanitize("thread", "coverage")))  // what is not the kernel's own code isn't seen
 #else
 #define QUIET __attribute__((no_sanitize("thread"), no_sanitize_coverage))
 #endif
 #define SMALL QUIET __attribute__((always_inline)) inline
-#define UNSEEN QUIET __attribute__((noinline))  // what is not the kernel's own code isn't checked
+#define UNSEEN QUIET __attribute__((noinline))
 #ifdef __APPLE__
 #define SECTION(name) __attribute__((section("__DATA," #name)))
 #else
@@ -36,7 +36,8 @@
 #define SHARED static
 #endif
 #ifdef CUDA_CPU_PROFILE
-#define __restrict__  // clang++ makes more of it than g++, and they are to load alike
+#define __restrict  // clang++ makes more of it than g++, and they are to load alike
+#define __restrict__
 #define CONSTANT SECTION(cuda_constants) static  // not global memory: it has a cache of its own
 #else
 #define CONSTANT static

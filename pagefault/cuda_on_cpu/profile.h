@@ -20,7 +20,8 @@ struct Site {  // a place in the code, where it accesses one kind of memory, in 
   char* begin;                          // where the last access went: to one of `room` addresses from here on,
   size_t room, at;                      // at which begins what lies there on a GPU
 };
-// A block: where it is on the stack (the deeper, the less) and in the code.  Or an access: the site, the address.
+// A block that a thread came to: where on the stack (the deeper, the less) and in the code, so that the least
+// goes on first.  Or an access: the site, and the address on a GPU.
 typedef uint64_t Event;
 constexpr Event ACCESS = 1ull << 63, END = ACCESS - 1, LOW = (1ull << 48) - 1;
 struct Trace {
@@ -30,7 +31,7 @@ struct Trace {
 static Site sites[SITES];
 static Trace traces[32];                  // of the running warp's lanes,
 static Event *next_event[32], block[32];  // what of it is to be played next, and the block that was played last
-static Region variables;  // those that are `__device__`
+static Region variables;                  // those that are `__device__`
 static unsigned site_count;
 
 static bool launch_begins(size_t) {
@@ -175,7 +176,6 @@ SMALL void touch(char* a, size_t size, How how, void* pc) {
   if (size) piece(a, size, how, pc);
 }
 }  // namespace cpu
-
 
 extern "C" UNSEEN void __sanitizer_cov_trace_pc() {  // at the start of each basic block
   using namespace cpu;

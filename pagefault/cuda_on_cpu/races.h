@@ -19,6 +19,7 @@ struct Cell {  // of up to four bytes
   Access read, other;  // the last read, and the last one by another warp
   uint32_t lanes;      // of the last read's warp: which ones joined it
 };
+static_assert(sizeof(Cell) == 28, "as in races.py");
 struct Finding {
   size_t what, shared, offset, itemsize, pc[2], how[2], block[2], thread[2];
   char name[64];
@@ -27,12 +28,13 @@ struct Finding {
 static Site sites[SITES];
 static Finding findings[FINDINGS];
 static unsigned site_count, finding_count;
-static Region variables;                      // those that are `__device__`
-static Cell* cells[64 + 128 + 1];             // by region: of statics, of regions, of variables
+static Region variables;           // those that are `__device__`
+static Cell* cells[64 + 128 + 1];  // by region: of statics, of regions, of variables
 static Time now, block_began, barrier_passed, *block_times;
-static Time warp_met[32], known[1024][32];    // all lanes of a warp met; what a thread knows of its warp's lanes
-static unsigned block;                        // counted from 1
-static bool strict;                           // of the collectives only __syncwarp() orders memory
+static Time warp_met[32];     // when all live lanes of a warp met,
+static Time known[1024][32];  // and up to when a thread knows what each lane of its warp did
+static unsigned block;        // counted from 1
+static bool strict;           // of the collectives only __syncwarp() orders memory
 
 static void forget() {
   for (Cell*& c : cells) free(c), c = nullptr;
@@ -137,7 +139,7 @@ UNSEEN static void touch(char* a, size_t size, How how, void* pc) {
   }
 }
 }  // namespace cpu
-EXPORT const size_t report_shape[] = {cpu::FINDINGS, sizeof(cpu::Finding), sizeof(cpu::Cell)};
+EXPORT const size_t report_shape[] = {cpu::FINDINGS, sizeof(cpu::Finding)};
 EXPORT const void* report() { return cpu::findings; }
 EXPORT void only_fences(bool only) { cpu::strict = only; }
 EXPORT void forget() { cpu::forget(); }

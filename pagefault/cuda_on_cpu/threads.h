@@ -9,8 +9,8 @@ namespace cpu {
 enum State : char { READY, AT_WARP, AT_BLOCK, DONE };
 struct Thread {
   State state;
-  bool fence;      // the collective it waits at is __syncwarp()
-  int lane;        // of its warp
+  bool fence;      // whether the collective it waits at is __syncwarp()
+  int lane;        // its number in its warp
   uint3 index;
   int line;        // of the source, where it waits or last waited
   unsigned mask;   // the lanes that the collective it waits at names
