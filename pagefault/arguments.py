@@ -12,8 +12,8 @@ LIMITS = {"grid": ((2**31 - 1, 65535, 65535), "thread blocks"), "block": ((1024,
 def launch_shape(kernel, what, shape):
     """grid or block as three whole numbers; raises KernelError with the numbers if CUDA has no such launch."""
     limits, unit = LIMITS[what]
-    shape = tuple(shape) if np.iterable(shape) else (shape,)
-    if not 1 <= len(shape) <= 3 or not all(isinstance(n, (int, np.integer)) for n in shape):
+    shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    if not 1 <= len(shape) <= 3 or not all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in shape):
         raise KernelError(f"{kernel}: {what} = {shape}, one to three whole numbers are needed")
     shape = tuple(map(int, shape))
     for n, most in zip(shape, limits):
@@ -37,6 +37,7 @@ def pack(args, signature, names, array, kernel):
 
     names: of the parameters, for messages. array: NumPy's or CuPy's class. Raises TypeError.
     """
+    args = list(args)
     wanted = [signature[i : i + 4] for i in range(0, len(signature), 4)]
     if len(args) != len(wanted):
         raise TypeError(f"{kernel} takes {len(wanted)} arguments, not {len(args)}")
@@ -48,6 +49,8 @@ def _array(value, wanted, array, who):
     constant, code = wanted[1] == "c", wanted[2:]
     if not isinstance(value, array):
         raise TypeError(f"{who} is a {type(value).__name__}, the kernel wants an array")
+    if code[0] == "p" or value.dtype.hasobject:
+        raise TypeError(f"{who}: arrays of addresses or of Python objects can't be passed")
     if code[0] != "?" and value.dtype.str[1:] != code:
         raise TypeError(f"{who} holds {value.dtype}, the kernel wants {np.dtype(code)}")
     if not value.dtype.isnative:
@@ -60,15 +63,18 @@ def _array(value, wanted, array, who):
 
 
 def _number(value, wanted, array, who):
-    if wanted[2] == "?":
+    if wanted[2] in "?p":
         raise TypeError(f"{who}: the kernel wants a type of its own, and only numbers can be passed")
     kind = np.dtype(wanted[2:])
-    if not isinstance(value, (bool, int, float, np.number, np.bool_)) or np.iscomplexobj(value):
+    if not isinstance(value, (bool, int, float, np.integer, np.floating, np.bool_)) or isinstance(value, np.timedelta64):
         raise TypeError(f"{who} is a {type(value).__name__}, the kernel wants a number ({kind})")
     if kind.kind == "f":
-        with warnings.catch_warnings(action="ignore"):
-            cast = kind.type(value)
-        if np.isinf(cast) and abs(float(value)) != float("inf"):
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                cast = kind.type(value)
+        except OverflowError:  # a Python int beyond any float
+            cast = kind.type("inf")
+        if np.isinf(cast) and abs(value) != float("inf"):
             raise TypeError(f"{who} is {value}, which is beyond {kind}")
         return cast
     if isinstance(value, (float, np.floating)) and not float(value).is_integer():

@@ -5,7 +5,6 @@ import importlib.util
 import os
 import platform
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -29,7 +28,8 @@ def llvm(*options):
 
 
 COMMON = ["-std=c++17", "-gdwarf-4", "-w", "-UNDEBUG", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing", "-fno-exceptions",
-          "-fno-threadsafe-statics", "-fno-finite-loops", "-ffp-contract=off"]  # the last: the same bytes on every processor
+          "-fno-threadsafe-statics", "-fno-finite-loops", "-fstack-clash-protection",
+          "-ffp-contract=off"]  # the same bytes on every processor
 MODES = {
     "plain": ["-O2"],
     "checked": ["-O1", "-DCUDA_CPU_HOOKED", "-fsanitize=thread,bounds,alignment"],
@@ -48,59 +48,73 @@ MORE = {
         "simplifycfg-sink-common=0", "tsan-instrument-func-entry-exit=0", "tsan-instrument-read-before-write=1")],
     ("races", "clang++"): llvm("tsan-instrument-read-before-write=1"),
 }
-SHARED = re.compile(r'''//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"  # comments and strings are left alone
-                    |\b(?P<extern>extern\s+)?__shared__\s+(?P<what>[^;]*);''', re.S | re.X)
+VARIABLES = re.compile(r'''//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+'  # comments and strings are left alone
+    |\b(?P<extern>extern\s+)?(?:static\s+)?(?P<align>__align__\s*\([^)]*\)\s*)?__shared__\s+(?P<shared>[^;{]*);
+    |\b(?:static\s+)?__device__\s+(?P<device>[^;(){}=]+?)(?:=[^;()]*)?;''', re.S | re.X)
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 
 
 def cache_folder():
     """Where compiled kernels are kept: $PAGEFAULT_CACHE, or pagefault in the user's cache folder."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("PAGEFAULT_CACHE") or Path(base, "pagefault"))
+    return Path(os.environ.get("PAGEFAULT_CACHE") or Path(base, "pagefault")).expanduser().absolute()
+
+
+def read(path):
+    """The text of a source file; raises KernelError if it isn't UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as e:
+        raise KernelError(f"{path.name} is not UTF-8 text: {e}") from e
 
 
 def with_includes(text, file, seen):
-    """The source with its own headers (#include "x.cuh") spliced in, each once.
+    """The source with its own headers (#include "x.cuh") spliced in, each once; seen collects their paths.
 
     CuPy's cache of compiled kernels is keyed by the text alone: a header found by a path could change unnoticed.
     """
     lines = [f'#line 1 "{file.name}"']
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
         included = re.match(r'\s*#\s*include\s*"([^"]+\.cuh)"', line)
-        if included:
-            header = next((f / included[1] for f in (file.parent, KERNELS) if (f / included[1]).exists()), None)
-            if header is None:
-                raise KernelError(f"{file.name}, line {number}: there is no header {included[1]}")
-            if header.name not in seen:
-                seen.add(header.name)
-                lines.append(with_includes(header.read_text(encoding="utf-8"), header, seen))
+        headers = [folder / included[1] for folder in (file.parent, KERNELS)] if included else []
+        header = next((h.resolve() for h in headers if h.exists()), None)  # one that is missing is named by the compiler
+        if header:
+            if header not in seen:
+                seen[header] = True
+                lines.append(with_includes(read(header), header, seen))
             line = f'#line {number + 1} "{file.name}"'
         lines.append("" if line.strip() == "#pragma once" else line)
     return "\n".join(lines)
 
 
-def shared_for_cpu(match):
-    """A `__shared__` declaration as C++: the dynamic one points to the launch's, others make themselves known."""
-    what = match["what"]
-    if what is None:  # a comment or a string
+def variables_for_cpu(match):
+    """A variable's declaration as C++: the dynamic shared memory is the launch's, other variables make themselves known."""
+    what = COMMENT.sub("", match["shared"] or match["device"] or "")
+    if not what or match.string[: match.start()].rstrip().endswith(">"):  # a comment, a string, a template
         return match[0]
     if match["extern"]:
         dynamic = re.fullmatch(r"(?:__align__\s*\([^)]*\))?\s*(.+?)\s*\b(\w+)\s*\[\s*\]\s*", what, re.S)
         if not dynamic:
             return match[0]
-        before = match.string[: match.start()]
-        if before.count("{") == before.count("}"):  # outside of functions: whatever the launch will have
+        before = re.sub(r"\bnamespace\b[\w:\s]*{", "", COMMENT.sub("", match.string[: match.start()]))
+        if before.count("{") <= before.count("}"):  # outside of functions: whatever the launch will have
             return f"static {dynamic[1]}*& {dynamic[2]} = ({dynamic[1]}*&)cpu::dynamic_shared;"
         return f"{dynamic[1]}* {dynamic[2]} = cpu::DynamicShared();"
-    bare = re.sub(r"<[^<>]*>|\[[^]]*\]|\([^()]*\)", "", what)
-    names = [re.search(r"(\w+)\s*$", part)[1] for part in bare.split(",")]
+    bare, count = what, 1
+    while count:
+        bare, count = re.subn(r"<[^<>]*>|\[[^][]*\]|\([^()]*\)", "", bare)
+    names = [n[1] for n in (re.search(r"(\w+)\s*$", part) for part in bare.split(",")) if n]
     known = ", ".join(f'{n}_known("{n}", {n})' for n in names)
-    return f"{match[0]} cpu::Shared {known};"
+    text = re.sub(r"^static\s+", "", match[0])
+    if match["device"]:
+        return f"{match[0]} static cpu::Device {known};" if names else match[0]
+    return f"{text} cpu::Shared {known};" if names else text
 
 
 def library_for(source, name, file, mode):
     """The path of the library that runs kernel `name` of `source` on this CPU; compiles it if need be."""
     text = f"""#include "cuda_cpu.h"
-{SHARED.sub(shared_for_cpu, source)}
+{VARIABLES.sub(variables_for_cpu, source)}
 #line 1 "launch"
 EXPORT auto kernel_signature = pagefault::signature(&{name});
 EXPORT const char* launch(const unsigned* s, size_t shared, void** args, const cpu::Region* arrays, unsigned count,
@@ -111,12 +125,13 @@ EXPORT const char* launch(const unsigned* s, size_t shared, void** args, const c
   return cpu::launch({{s[0], s[1], s[2]}}, {{s[3], s[4], s[5]}}, shared, args);
 }}
 EXPORT size_t stopped_at() {{ return cpu::stopped_at ? cpu::stopped_at - cpu::image() : 0; }}
+EXPORT int ended_by() {{ return cpu::ended_by; }}
 EXPORT void* image() {{ return cpu::image(); }}
 """
     command = [*compiler(), *COMMON, *MODES[mode], *MORE.get((mode, compiler_kind()), [])]
     headers = [h.read_text(encoding="utf-8") for h in sorted(HEADERS.glob("*.h"))]
     key = hashlib.sha256(repr((command, platform.machine(), headers, text)).encode()).hexdigest()[:16]
-    library = cache_folder() / f"{re.sub(r'[^A-Za-z0-9]+', '_', name)}-{mode}-{key}.so"
+    library = cache_folder() / f"{re.sub(r'[^A-Za-z0-9]+', '_', name)[:80]}-{mode}-{key}.so"
     if library.exists():
         return library
     try:
@@ -130,7 +145,7 @@ EXPORT void* image() {{ return cpu::image(); }}
         link = [f for f in MODES[mode] if mode == "sanitized" and "sanitize=" in f]  # others need no runtime library
         for step in [*command, f"-I{HEADERS}", "-c", cpp, "-o", o], [*compiler(), *link, "-shared", o, "-o", so]:
             done = subprocess.run(step, capture_output=True, encoding="utf-8", errors="replace")
-            if done.returncode:
+            if done.returncode or not Path(step[-1]).exists():
                 raise KernelError(f"{name} does not compile:\n{done.stderr.strip()}")
         os.replace(so, library)  # at once, so that another process never sees half of it
     return library
@@ -139,9 +154,14 @@ EXPORT void* image() {{ return cpu::image(); }}
 @cache
 def compiler():
     """The command of a C++ compiler: $CXX, else the first one installed."""
-    for command in filter(None, (os.environ.get("CXX"), "c++", "g++", "clang++")):
-        if shutil.which(shlex.split(command)[0]):
-            return shlex.split(command)
+    if os.environ.get("CXX", "").strip():
+        command = os.environ["CXX"].split()
+        if not shutil.which(command[0]):
+            raise KernelError(f"the environment variable CXX names {command[0]}, which is not there")
+        return command
+    for command in ("c++", "g++", "clang++"):
+        if shutil.which(command):
+            return [command]
     if importlib.util.find_spec("ziglang"):
         return [sys.executable, "-m", "ziglang", "c++", "-nostdlib++"]
     raise KernelError(NO_COMPILER)
@@ -159,7 +179,7 @@ def source_lines(library, offsets, files):
 
     Returns None if no program that knows is installed.
     """
-    tools = [*shlex.split(os.environ.get("ADDR2LINE", "")), "addr2line", "llvm-addr2line", "llvm-symbolizer"]
+    tools = [os.environ.get("ADDR2LINE", ""), "addr2line", "llvm-addr2line", "llvm-symbolizer"]
     tool = next(filter(shutil.which, tools), None)
     if not tool:
         return None
@@ -168,6 +188,6 @@ def source_lines(library, offsets, files):
         command = [tool, "-a", "-i", "-e", library, *map(hex, offsets[start : start + 500])]
         done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace")
         for frames in re.split(r"^0x[0-9a-f]+\n", done.stdout, flags=re.M)[1:]:
-            lines = [(f, int(n)) for f, n in re.findall(r"([^/\s]+):(\d+)", frames) if f in files and int(n)]
+            lines = [(f, int(n)) for f, n in re.findall(r"([^/\n]+):(\d+)", frames) if f in files and int(n)]
             found.append(lines[0] if lines else None)
     return found

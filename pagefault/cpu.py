@@ -2,8 +2,10 @@
 
 import ctypes
 import os
+import signal
 import threading
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,38 +15,47 @@ from .build import library_for, source_lines
 from .errors import KernelError
 
 SHARED_LIMIT = 227 * 1024  # bytes of shared memory a thread block: as much as compute capability 9.0 has
+SANITIZED = os.environ.get("PAGEFAULT_SANITIZE", "0") not in ("", "0")
 CHECKED_BYTES = 16 << 20  # each access is checked in launches whose arrays hold no more
 
 
 @dataclass(frozen=True)
 class Settings:
+    """How kernels run on the CPU; see on_cpu."""
+
     backwards: bool = False
     time_limit: float = 10.0
     checked: bool | None = None
-    sanitized: bool = bool(os.environ.get("PAGEFAULT_SANITIZE"))
+
+    def __post_init__(self):
+        limit = self.time_limit
+        if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 0 < limit <= 1e6:
+            raise ValueError(f"time_limit = {limit!r}, seconds from above 0 to 1,000,000 are possible")
+        if not isinstance(self.backwards, bool) or self.checked not in (True, False, None):
+            raise ValueError(f"backwards = {self.backwards!r}, checked = {self.checked!r}: True or False (or None for checked)")
 
 
-settings = Settings()
-lock = threading.Lock()
+settings = ContextVar("settings", default=Settings())  # noqa: B039 (it is frozen)
+lock = threading.RLock()  # a signal handler of Python's may launch a kernel too
 
 
 @contextmanager
-def on_cpu(**changes):
-    """How kernels run on the CPU inside a `with` block.
+def on_cpu(*, backwards=None, time_limit=None, checked=...):
+    """How kernels run on the CPU inside a `with` block; what isn't given stays as it is.
 
     backwards: the last thread goes first (a result that changes with it shows a missing barrier).
     time_limit: seconds of processor time after which a launch ends with a KernelError; 10 at first.
     checked: True checks each memory access against the launch's arrays, at a tenth of the speed; False leaves
-    that to the operating system, which sees only what is far away; None checks launches whose arrays hold 16 MiB
-    or less.
+    that to the operating system, which sees only what is far away; None, as at first, checks launches whose arrays
+    hold 16 MiB or less. Raises ValueError for anything else.
     """
-    global settings
-    before = settings
-    settings = replace(before, **changes)
+    given = dict(backwards=backwards, time_limit=time_limit)
+    changes = {name: value for name, value in given.items() if value is not None}
+    token = settings.set(replace(settings.get(), **changes, **({} if checked is ... else {"checked": checked})))
     try:
         yield
     finally:
-        settings = before
+        settings.reset(token)
 
 
 class Region(ctypes.Structure):  # as in cuda_on_cpu/memory.h
@@ -61,17 +72,23 @@ class CPUFunction:
     def library(self, mode):
         if mode not in self.libraries:
             k = self.kernel
-            # PyDLL keeps Python's lock: while a kernel runs, no other thread sees its arrays
-            library = ctypes.PyDLL(str(library_for(k.source, k.name, k.file, mode)))
+            if mode == "sanitized" and not hasattr(ctypes.CDLL(None), "__asan_init"):
+                raise KernelError("PAGEFAULT_SANITIZE is set, and AddressSanitizer isn't loaded; set LD_PRELOAD to libasan.so")
+            path = library_for(k.source, k.name, k.file, mode)
+            try:  # PyDLL keeps Python's lock: while a kernel runs, no other thread sees its arrays
+                library = ctypes.PyDLL(str(path))
+            except OSError:  # a damaged file: once more
+                path.unlink()
+                library = ctypes.PyDLL(str(library_for(k.source, k.name, k.file, mode)))
             library.launch.restype, library.stopped_at.restype = ctypes.c_char_p, ctypes.c_size_t
             self.libraries[mode] = library
         return self.libraries[mode]
 
     def launch(self, grid, block, args, shared_mem):
         small = sum(a.nbytes for a in args if isinstance(a, np.ndarray)) <= CHECKED_BYTES
-        checked = small if settings.checked is None else settings.checked
+        checked = small if settings.get().checked is None else settings.get().checked
         with lock:
-            library, _, error = self.run("sanitized" if settings.sanitized else "checked" if checked else "plain",
+            library, _, error = self.run("sanitized" if SANITIZED else "checked" if checked else "plain",
                                          grid, block, args, shared_mem)
             if error:
                 raise self.exception(library, error)
@@ -95,13 +112,13 @@ class CPUFunction:
                   for a in args]
         pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
         error = library.launch((ctypes.c_uint * 6)(*grid, *block), ctypes.c_size_t(shared_mem), pointers, regions,
-                               len(arrays), settings.backwards, ctypes.c_double(settings.time_limit))
+                               len(arrays), settings.get().backwards, ctypes.c_double(settings.get().time_limit))
         return library, arrays, error.decode(errors="replace") if error else ""
 
     def exception(self, library, error):
-        what, _, where = error.rpartition("; ")
-        if what == "interrupted":
+        if library.ended_by() == signal.SIGINT:
             return KeyboardInterrupt()
+        what, _, where = error.rpartition("; ")
         at = library.stopped_at()
         line = at and (source_lines(library._name, [at], self.files) or [None])[0]
         return KernelError(f"{self.kernel.name}: {what}" + (f", in line {line[1]} of {line[0]}" if line else "") + f"; {where}")
@@ -109,7 +126,7 @@ class CPUFunction:
     @property
     def files(self):
         """The names of the files whose lines are the kernel's."""
-        return {self.kernel.file.name, *self.kernel.headers}
+        return {self.kernel.file.name, *(path.name for path in self.kernel.included)}
 
 
 def places(arrays):

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from .arguments import launch_shape
-from .build import with_includes
+from .build import read, with_includes
 from .cpu import SHARED_LIMIT, CPUFunction
 from .gpu import GPUFunction, copy_to_host, device_shared_limit
 from .profile import profile
@@ -23,10 +23,12 @@ class Kernel:
     """
 
     def __init__(self, source, name):
+        if not isinstance(source, (str, Path)) or not isinstance(name, str):
+            raise TypeError(f"a Kernel's source is text or a path and its name text, not {type(source)} and {type(name)}")
         is_file = isinstance(source, Path) or (source.endswith(".cu") and "\n" not in source)
-        self.file = Path(source) if is_file else Path(re.split(r"\W", name)[0] + ".cu")
-        self.name, self.headers = name, set()
-        self.source = with_includes(self.file.read_text(encoding="utf-8") if is_file else source, self.file, self.headers)
+        self.file = Path(source) if is_file else Path(re.split(r"\W", name.split("<")[0].split("::")[-1])[0] + ".cu")
+        self.name, self.included = name, {}
+        self.source = with_includes(read(self.file) if is_file else source, self.file, self.included)
 
     def __call__(self, grid, block, args, *, shared_mem=0):
         """Launch a grid of thread blocks, with shared_mem bytes of dynamic shared memory each.
@@ -84,10 +86,11 @@ class Kernel:
 
     @cached_property
     def _names(self):
-        code = re.sub(r"//[^\n]*|/\*.*?\*/", "", self.source, flags=re.S)
-        name = re.escape(re.split(r"[<:]", self.name)[0])
-        found = re.search(rf"__global__[^;{{}}]*?\b{name}\s*\(([^)]*)\)", code)
-        return re.findall(r"(\w+)\s*(?:,|$)", found[1].strip()) if found else []
+        code = re.sub(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', "", self.source, flags=re.S)
+        name = re.escape(self.name.split("<")[0].split("::")[-1].strip())
+        found = re.search(rf"__global__[^;{{}}]*?\b{name}\s*\(([^)]*)\)\s*{{", code)
+        parameters = re.sub(r"=[^,]*|\[[^]]*\]", "", found[1]).split(",") if found else []
+        return [words[-1] for words in (re.findall(r"\w+", p) for p in parameters) if words]
 
 
 def shared_limit(xp):

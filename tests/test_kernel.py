@@ -2,13 +2,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pagefault import Kernel, KernelError, on_cpu
+from pagefault import Kernel, KernelError, cpu, on_cpu
 from pagefault.reference import on_host
 
 HERE = Path(__file__).parent
@@ -109,6 +110,15 @@ MISTAKES = {  # name: the third line of a kernel; what the error says
     "division": ("x[0] = 5 / n;", "division by zero, in line 3"),
     "assertion": ("assert(t < 7);", "assertion in line 3 failed: t < 7; " + WHERE % (0, 7)),
     "trap": ("if (blockIdx.x == 1 && t == 9) __trap();", "__trap.. in line 3; " + WHERE % (1, 9)),
+    "abort": ("if (t == 9) abort();", r"f: abort\(\).*thread \(9, 0, 0\)"),
+    "illegal instruction": ("if (t == 9) __builtin_trap();", r"f: illegal instruction, in line 3 .*thread \(9, 0, 0\)"),
+    "shared, past, by pointer": ("__shared__ float s[40]; volatile float* p = s; p[t] = 1;", r"writes s\[40\], and s has 40 elements, in line 3"),
+    "shared, before, by pointer": ("__shared__ float s[40]; volatile float* p = s; p[-1 - t] = 1;", r"writes s\[-1\], and s has 40"),
+    "shared, read past": ("__shared__ float s[40]; volatile float* p = s; x[0] = p[t + 1];", r"reads s\[40\], and s has 40 elements"),
+    "a built-in variable": ("*(volatile unsigned*)&blockDim.x = 1;", "writes 4 bytes at 0x.*, in line 3"),
+    "two shuffles": ("x[t % 50] = t < 16 ? __shfl_sync(~0u, x[0], 5)\n : __shfl_sync(~0u, x[1], 7);", "divergent warp: .* line 3"),
+    "a shuffle and a vote": ("if (t % 32 < 16) x[0] = __shfl_sync(~0u, t, 5);\nelse n = __ballot_sync(~0u, t);", "divergent warp"),
+    "width": ("x[t % 50] = __shfl_down_sync(~0u, t, 1, 12);", "width 12 of the shuffle in line 3 is not 1, 2, 4, 8, 16 or 32"),
     "deep stack": ("volatile float big[50000]; for (int i = 49999; i >= 0; --i) big[i] = 1;", "more than 64 KiB of stack"),
     "endless": ("while (n < 50) __syncwarp();", "still running after 0.2 s .* an endless loop"),
     "endless, alone": ("for (;;);", "still running after 0.2 s .*endless loop.* in line 3"),
@@ -151,6 +161,9 @@ def test_fast_and_checked_launches_give_the_same_bytes():
     (lambda x: (x.tolist(), x, 2.0, 50), r"argument 0 \(x\) is a list, the kernel wants an array"),
     (lambda x: (x, None, 2.0, 50), r"argument 1 \(y\) is a NoneType"),
     (lambda x: (x, np.broadcast_to(x[:1], 50), 2.0, 50), r"argument 1 \(y\) is (read-only|a view)"),
+    (lambda x: (x, x, 10**400, 50), r"which is beyond float32"),
+    (lambda x: (x, x, np.timedelta64(1), 50), r"is a timedelta64"),
+    (lambda x: (x, x, 1j, 50), r"is a complex"),
     (lambda x: (x, x, x, 50), r"argument 2 \(a\) is a ndarray, the kernel wants a number \(float32\)"),
     (lambda x: (x, x, 1e300, 50), r"argument 2 \(a\) is 1e\+300, which is beyond float32"),
     (lambda x: (x, x, 2.0, 50.5), r"argument 3 \(n\) is 50.5, the kernel wants a whole number \(int32\)"),
@@ -201,8 +214,8 @@ def test_arrays_on_two_devices_are_refused():
 def test_a_syntax_error_shows_the_line(xp):
     with pytest.raises(KernelError, match=r"(?s)f does not compile.*f.cu.?2.*nothing"):
         Kernel("__global__ void f(float* x) {\n  x[0] = nothing;\n}", "f")((1,), (1,), (xp.zeros(1, np.float32),))
-    with pytest.raises(KernelError, match="line 1: there is no header gone.cuh"):
-        Kernel('#include "gone.cuh"\n', "f")
+    with pytest.raises(KernelError, match=r"(?s)f does not compile.*gone\.cuh"):
+        Kernel('#include "gone.cuh"\n__global__ void f(float* x) {}', "f")((1,), (1,), (xp.zeros(1, np.float32),))
 
 
 def test_an_edited_file_or_header_is_compiled_again(xp, tmp_path):
@@ -254,3 +267,157 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("PAGEFAULT_CACHE", str(tmp_path / "file" / "kernels"))
     with pytest.raises(KernelError, match="can't be kept in .*; set PAGEFAULT_CACHE"):
         Kernel(SCALE, "scale")((1,), (8,), (np.ones(8, "f"), np.ones(8, "f"), 3, 8))
+
+
+def test_shuffles_stay_within_their_warp(xp):
+    source = """__global__ void f(int* x) {
+      int t = threadIdx.x;
+      x[t] = __shfl_xor_sync(~0u, t, -1) + 100 * __shfl_down_sync(~0u, t, 31) + 10000 * __shfl_up_sync(~0u, t, 1, 8);
+    }"""
+    x = xp.zeros(32, np.int32)
+    Kernel(source, "f")((1,), (32,), (x,))
+    assert on_host(x).tolist() == [(t ^ 31) + 100 * (31 if t == 0 else t) + 10000 * (t - (t % 8 > 0)) for t in range(32)]
+
+
+def test_variables_are_declared_in_many_ways(xp):
+    source = """
+    template <class A, class B> struct Pair { A a; B b; };
+    struct Inner { float x[2]; };
+    namespace n { extern __shared__ float far_away[]; }  /* { */
+    extern __align__(16) __shared__ double aligned[];
+    __device__ int counter = 3, table[4] = {1, 2, 3, 4};
+    static __device__ volatile int other;
+    template <int N> __device__ int times(int x) { return N * x; }
+    __global__ void f(float* x) {
+      static __shared__ float a[8] /* eight; */, b[2][4];
+      __shared__ Pair<Pair<float, int>, float> pair;
+      __shared__ struct { float u; int w; } s;
+      volatile __shared__ int flag; // __shared__ int nothing;
+      const char* text = "__shared__ float no[3];";
+      int t = threadIdx.x;
+      if (t == 0) flag = 1, pair.a.b = 2, s.w = 3, a[7] = 4, b[1][3] = 5, n::far_away[1] = text[0], counter = table[3], other = 6;
+      __syncthreads();
+      if (t == 1) x[0] = flag + pair.a.b + s.w + a[7] + b[1][3] + (n::far_away[1] == '_') + counter + other + times<2>(1);
+      if (t == 1) x[1] = ((float*)aligned)[1] == '_';
+    }"""
+    x = xp.zeros(2, np.float32)
+    Kernel(source, "f")((1,), (32,), (x,), shared_mem=64)
+    assert on_host(x).tolist() == [1 + 2 + 3 + 4 + 5 + 1 + 4 + 6 + 2, 1]
+
+
+@pytest.mark.parametrize("source, args, message", [
+    ("struct P { float x[32]; }; __global__ void f(P* p, float* y) { y[0] = p->x[31]; }", lambda x: (x, x), None),
+    ("__global__ void f(volatile float* x) { x[0] = 2; }", lambda x: (x,), None),
+    ("__global__ void f(volatile float* x) {}", lambda x: (x.astype(float),), "holds float64, the kernel wants float32"),
+    ("__global__ void f(float** x) {}", lambda x: (x,), "arrays of addresses"),
+    ("__global__ void f(void* x) {}", lambda x: (np.array([None]),), "Python objects can't be passed"),
+])
+def test_unusual_parameters(source, args, message):
+    x = np.arange(64, dtype=np.float32)
+    if message:
+        with pytest.raises(TypeError, match=message):
+            Kernel(source, "f")((1,), (1,), args(x))
+    else:
+        Kernel(source, "f")((1,), (1,), args(x))
+
+
+def test_a_kernels_parameters_are_named_whatever_stands_around_them():
+    source = """// __global__ void f(int wrong) {
+    __global__ void f(float (*x), int n);
+    namespace n { __global__ void f(float x[8], const int n = 3, float* __restrict__ y = nullptr) { } }"""
+    assert Kernel(source, "n::f").names(3) == ["x", "n", "y"]
+    assert Kernel("template <class T> __global__ void g(T* out) {}", "g < float >").names(1) == ["out"]
+
+
+def test_odd_text_in_a_file_is_read_as_it_is(xp, tmp_path):
+    for folder, number in (("a", 1), ("b", 2)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "u.cuh").write_text(f"\ufeff#define N{number} {number}\r\n", encoding="utf-8")
+    text = '\ufeff// caf\u00e9 \u2028 #error\r\n#include "a/u.cuh"\n#include "b/u.cuh"\n__global__ void f(int* x, int n) {\n  x[n] = N1 + N2;\n}'
+    (tmp_path / "my kernel.cu").write_bytes(text.encode())
+    kernel, x = Kernel(tmp_path / "my kernel.cu", "f"), xp.zeros(1, np.int32)
+    kernel((1,), (1,), (x, 0))
+    assert int(x[0]) == 3
+    if xp is np:
+        with pytest.raises(KernelError, match="line 5 of my kernel.cu"):
+            kernel((1,), (1,), (x, 1 << 28))
+    (tmp_path / "latin.cu").write_bytes("// caf\u00e9".encode("latin-1"))
+    with pytest.raises(KernelError, match="latin.cu is not UTF-8"):
+        Kernel(tmp_path / "latin.cu", "f")
+
+
+@pytest.mark.parametrize("settings", [
+    dict(time_limit=0), dict(time_limit=-1), dict(time_limit=float("nan")), dict(time_limit=float("inf")), dict(time_limit="1"),
+    dict(backwards="no"), dict(checked="yes"),
+])
+def test_settings_are_checked_where_they_are_given(settings):
+    with pytest.raises(ValueError, match=next(iter(settings))), on_cpu(**settings):
+        pass
+
+
+def test_settings_belong_to_a_thread():
+    seen = []
+
+    def other():
+        with on_cpu(time_limit=77):
+            started.set(), go_on.wait()
+        seen.append(cpu.settings.get().time_limit)
+
+    started, go_on = threading.Event(), threading.Event()
+    thread = threading.Thread(target=other)
+    thread.start(), started.wait()
+    with on_cpu(checked=True):
+        go_on.set(), thread.join()
+        assert cpu.settings.get().checked is True
+    assert seen == [10.0] and cpu.settings.get() == cpu.Settings()
+
+
+def test_no_interrupt_is_lost():
+    code = f"""if True:
+    import os, signal, time
+    import numpy as np
+    from pagefault import Kernel
+    x, kernel, caught, sent = np.ones(64, "f"), Kernel({SCALE!r}, "scale"), 0, 0
+    kernel((1,), (64,), (x, x, 1, 64))
+    if not (child := os.fork()):
+        for _ in range(100):
+            time.sleep(0.004), os.kill(os.getppid(), signal.SIGINT)
+        os._exit(0)
+    end = time.time() + 2
+    while time.time() < end and caught < 100:
+        try:
+            while time.time() < end: kernel((1,), (64,), (x, x, 1, 64))
+        except KeyboardInterrupt: caught += 1
+    print(caught)"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert int(run.stdout) >= 90, run.stderr  # (two that come at once are one)
+
+
+def test_a_kernel_may_be_launched_in_a_signal_handler():
+    code = f"""if True:
+    import signal, numpy as np
+    from pagefault import Kernel
+    x, y, kernel = np.ones(64, "f"), np.ones(64, "f"), Kernel({SCALE!r}, "scale")
+    signal.signal(signal.SIGALRM, lambda *_: kernel((1,), (64,), (y, y, 3, 64)))
+    kernel((1,), (64,), (x, x, 1, 64))
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    for _ in range(2000): kernel((1,), (64,), (x, x, 1, 64))
+    print("done", y[0] > 3)"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert run.stdout == "done True\n", run.stderr
+
+
+def test_a_damaged_library_is_compiled_again(cpu_cache):
+    x = np.ones(8, "f")
+    Kernel(SCALE, "scale")((1,), (8,), (x, x, 3, 8))
+    library = next(cpu_cache.iterdir())
+    library.rename(cpu_cache / "old")  # (the loaded one stays as it is)
+    library.write_bytes(b"")
+    Kernel(SCALE, "scale")((1,), (8,), (x, x, 3, 8))
+    assert x[0] == 9 and library.stat().st_size > 1000
+
+
+def test_a_compiler_that_is_not_there_is_named(cpu_cache):
+    code = f"import numpy as np, pagefault as p; p.Kernel({SCALE!r}, 'scale')((1,), (8,), (np.ones(8, 'f'),) * 2 + (3, 8))"
+    run = subprocess.run([sys.executable, "-c", code], env=dict(os.environ, CXX="nonsense -x"), capture_output=True, text=True)
+    assert "KernelError: the environment variable CXX names nonsense, which is not there" in run.stderr

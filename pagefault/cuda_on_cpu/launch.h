@@ -18,11 +18,15 @@ constexpr size_t STACK = 64 << 10;  // of a thread
 static double time_limit;           // in seconds of processor time
 static sigjmp_buf escape;
 static pthread_t launcher;
+static volatile int ended_by;  // the signal that ended the launch
 
 inline void say(int why, char* address) {
+  ended_by = why;
   if (why == SIGVTALRM) snprintf(error, sizeof error, "still running after %g s of processor time: an endless loop?", time_limit);
   else if (why == SIGINT) snprintf(error, sizeof error, "interrupted");
   else if (why == SIGFPE) snprintf(error, sizeof error, "integer division by zero");
+  else if (why == SIGABRT) snprintf(error, sizeof error, "abort()");
+  else if (why == SIGILL || why == SIGTRAP) snprintf(error, sizeof error, "illegal instruction");
   else if (size_t(self->stack_end - address) < 64 * STACK)
     snprintf(error, sizeof error, "a thread's local variables need more than %zu KiB of stack", STACK >> 10);
   else snprintf(error, sizeof error, "illegal memory access at address %p", (void*)address);
@@ -44,24 +48,24 @@ inline void on_signal(int why, siginfo_t* info, void* context) {
   siglongjmp(escape, 1);
 }
 struct Guard {  // while it lives, faults, the time limit and an interrupt end the launch
-  int signals[5] = {SIGSEGV, SIGBUS, SIGFPE, SIGVTALRM, SIGINT};
-  struct sigaction ours = {}, before[5];
+  static constexpr int COUNT = 8, SIGNALS[COUNT] = {SIGSEGV, SIGBUS, SIGFPE, SIGABRT, SIGILL, SIGTRAP, SIGVTALRM, SIGINT};
+  struct sigaction ours = {}, before[COUNT];
   stack_t stack = {}, old;
   itimerval timer = {}, other;
   Guard() {
     static char memory[64 << 10];
     stack.ss_sp = memory, stack.ss_size = sizeof memory;
     ours.sa_sigaction = on_signal, ours.sa_flags = SA_SIGINFO | SA_ONSTACK;
-    launcher = pthread_self(), late = 0, busy = true;
+    launcher = pthread_self(), late = ended_by = 0, busy = true;
     sigaltstack(&stack, &old);
-    for (int i = 0; i < 5; ++i) sigaction(signals[i], &ours, before + i);
+    for (int i = 0; i < COUNT; ++i) sigaction(SIGNALS[i], &ours, before + i);
     timer.it_value.tv_sec = time_t(time_limit);
     timer.it_value.tv_usec = max(1, int((time_limit - time_t(time_limit)) * 1e6));
     setitimer(ITIMER_VIRTUAL, &timer, &other);
   }
   ~Guard() {
     setitimer(ITIMER_VIRTUAL, &other, nullptr);
-    for (int i = 0; i < 5; ++i) sigaction(signals[i], before + i, nullptr);
+    for (int i = 0; i < COUNT; ++i) sigaction(SIGNALS[i], before + i, nullptr);
     sigaltstack(&old, nullptr);
   }
 };
@@ -90,6 +94,7 @@ inline bool prepare_threads(dim3 block) {
 
 inline void say_where() {
   size_t n = strlen(error);
+  if (n > sizeof error - 200) n = sizeof error - 200;  // (of a long assertion)
   snprintf(error + n, sizeof error - n, "; thread block (%u, %u, %u), thread (%u, %u, %u)", blockIdx.x, blockIdx.y,
            blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z);
   n = strlen(error);
@@ -111,18 +116,21 @@ UNSEEN inline const char* launch(dim3 grid, dim3 block, size_t shared, void** ar
 #endif
   uint64_t blocks = uint64_t(grid.x) * grid.y * grid.z;
   if (!launch_begins(blocks)) return free(dynamic_shared), "no memory to watch this launch";
-  Guard guard;
-  if (sigsetjmp(escape, 1)) busy = true, say_where();
-  else {
-    busy = false;
-    for (uint64_t i = 0; i < blocks && !late; ++i) {
-      blockIdx = {unsigned(i % grid.x), unsigned(i / grid.x % grid.y), unsigned(i / grid.x / grid.y)};
-      poison_shared(shared);
-      if (!run_block(block.x * block.y * block.z)) { say_where(); break; }
+  {
+    Guard guard;
+    if (sigsetjmp(escape, 1)) {
+      busy = true, say_where();
+    } else {
+      busy = false;
+      for (uint64_t i = 0; i < blocks && !late; ++i) {
+        blockIdx = {unsigned(i % grid.x), unsigned(i / grid.x % grid.y), unsigned(i / grid.x / grid.y)};
+        poison_shared(shared);
+        if (!run_block(block.x * block.y * block.z)) { say_where(); break; }
+      }
+      busy = true;
     }
-    busy = true;
   }
-  if (late && !error[0]) say(late, nullptr);
+  if (late && !error[0]) say(late, nullptr), say_where();  // (now that no more signals come here)
   free(dynamic_shared), fflush(stdout);
   return error[0] ? error : nullptr;
 }

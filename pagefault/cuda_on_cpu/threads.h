@@ -9,7 +9,7 @@ namespace cpu {
 enum State : char { READY, AT_WARP, AT_BLOCK, DONE };
 struct Thread {
   State state;
-  bool fence;      // whether the collective it waits at is __syncwarp()
+  bool fence;      // whether the collective it waits at is __syncwarp(), for which lines needn't agree
   int lane;        // its number in its warp
   uint3 index;
   int line;        // of the source, where it waits or last waited
@@ -63,6 +63,16 @@ inline void threads_met() {}
 inline void lanes_met(Thread*, unsigned, unsigned) {}
 #endif
 
+// Whether lanes wait at the same collective.
+UNSEEN inline bool alike(Thread* warp, unsigned group) {
+  Thread& first = warp[__builtin_ctz(group)];
+  for (; group; group &= group - 1) {
+    Thread& t = warp[__builtin_ctz(group)];
+    if (t.fence != first.fence || (!t.fence && t.line != first.line)) return false;
+  }
+  return true;
+}
+
 // Release the waiting lanes of a warp that are complete: all live lanes that their mask names have come.
 UNSEEN inline unsigned release(Thread* warp, unsigned live, unsigned arrived) {
   unsigned released = 0;
@@ -71,7 +81,7 @@ UNSEEN inline unsigned release(Thread* warp, unsigned live, unsigned arrived) {
     unsigned mask = warp[__builtin_ctz(rest)].mask;
     group = 0;
     for (int i = 0; i < 32; ++i) group |= unsigned(rest >> i & 1 && warp[i].mask == mask) << i;
-    if (mask & live & ~group) continue;
+    if (mask & live & ~group || !alike(warp, group)) continue;
     for (int i = 0; i < 32; ++i)
       if (group >> i & 1) brought[i] = warp[i].value, warp[i].state = READY;
     lanes_met(warp, group, live);
@@ -123,6 +133,9 @@ UNSEEN inline bool run_block(unsigned size) {
 }
 
 // ---- barriers and warp collectives --------------------------------------------------------------
+UNSEEN inline void check_width(int width, int line) {
+  if (width < 1 || width > 32 || width & (width - 1)) fail("width %d of the shuffle in line %d is not 1, 2, 4, 8, 16 or 32", width, line);
+}
 UNSEEN inline void bring(unsigned mask, uint64_t value, int line, bool fence = false) {
   if (!(mask >> lane() & 1)) fail("lane %d is not in the mask 0x%08x of its collective in line %d", lane(), mask, line);
   self->mask = mask, self->value = value, self->fence = fence;
@@ -142,19 +155,23 @@ template <class T> UNSEEN T shuffle(unsigned mask, T value, int from, bool insid
 UNSEEN inline void __syncthreads(LINE) { cpu::wait(cpu::AT_BLOCK, line); }
 UNSEEN inline void __syncwarp(unsigned mask = ~0u, LINE) { cpu::bring(mask, 0, line, true); }
 template <class T> UNSEEN T __shfl_sync(unsigned mask, T value, int from, int width = 32, LINE) {
+  cpu::check_width(width, line);
   int first = cpu::lane() & -width;
   return cpu::shuffle(mask, value, first + (from & (width - 1)), true, line);
 }
 template <class T> UNSEEN T __shfl_xor_sync(unsigned mask, T value, int flip, int width = 32, LINE) {
-  int from = cpu::lane() ^ flip;
+  cpu::check_width(width, line);
+  int from = cpu::lane() ^ (flip & 31);
   return cpu::shuffle(mask, value, from, from <= (cpu::lane() | (width - 1)), line);
 }
 template <class T> UNSEEN T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32, LINE) {
-  int from = cpu::lane() + int(by);
+  cpu::check_width(width, line);
+  int from = cpu::lane() + int(by & 31);
   return cpu::shuffle(mask, value, from, from <= (cpu::lane() | (width - 1)), line);
 }
 template <class T> UNSEEN T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32, LINE) {
-  int from = cpu::lane() - int(by);
+  cpu::check_width(width, line);
+  int from = cpu::lane() - int(by & 31);
   return cpu::shuffle(mask, value, from, from >= (cpu::lane() & -width), line);
 }
 UNSEEN inline unsigned __ballot_sync(unsigned mask, bool vote, LINE) {
