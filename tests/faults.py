@@ -100,6 +100,9 @@ FAULTS = {
     "missing guard, first": (["y[t] = x[t - 1];"], 64, [r"outside of the arrays: reads x\[-1\].* in line 3 "]),
     "past a shared array": (["__shared__ float u[64];", "u[t + 1] = x[t];", SYNC, "y[t] = u[t];"], 64,
                             [r"outside of the arrays: index 64 in line 4 is out of bounds"]),
+    "memset past the end": (["if (t == 3) memset(y, 0, 4097);"], 64,
+                            [r"outside of the arrays: writes y\[1024\], and y has 1024 .* in line 3 "]),
+    "memset of nothing": (["memset(y + 1024, 0, 0);"], 64, []),
     "far away": (["y[t] = x[t + 100000000];"], 64, ["outside of the arrays: reads 4 bytes at 0x.* in line 3 "]),
     # right on a GPU, but a check knows no order between thread blocks
     "the last thread block adds up": (["if (t == 0) y[b] = x[b];", "__threadfence();",

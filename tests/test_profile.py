@@ -171,6 +171,20 @@ def test_a_long_divergent_loop_is_counted_in_step():
     assert profile.total.loc["global load", ["requests", "sectors", "bytes"]].tolist() == [3100, 3100, 4 * 100 * 31 * 16]
 
 
+def test_a_copy_of_many_bytes_is_counted_in_pieces_of_16(cxx):
+    # 3 lanes fill and copy 20,480 bytes each, 1,280 pieces; every lane's piece lies in a sector of its own
+    kernel = Kernel("struct Row { float4 v[2]; };\n__global__ void f(const float* x, float* y) {\n"
+                    "  memset(y + threadIdx.x * 5120, 0, 20480);\n  memcpy(y + threadIdx.x * 5120, x, 20480);\n"
+                    "  ((Row*)y)[threadIdx.x] = ((const Row*)x)[threadIdx.x];\n}", "f")
+    y = np.zeros(3 * 5120, np.float32)
+    profile = kernel.profile(1, 3, (np.ones(5120, np.float32), y))
+    assert y.all()
+    rows = profile.lines[profile.lines.file == "f.cu"].groupby(["line", "access"])[["requests", "bytes", "sectors"]].sum()
+    assert rows.loc[(3, "global store")].tolist() == rows.loc[(4, "global store")].tolist() == [1280, 3 * 20480, 3 * 1280]
+    assert rows.loc[(4, "global load")].tolist() == [1280, 3 * 20480, 1280]  # all copy from the same place
+    assert profile.total.loc["global load", "bytes"] == 3 * (20480 + 32)
+
+
 def test_a_profile_shows_itself_beside_the_source():
     kernel = Kernel("template <int N> __global__ void f(const float* x, float* y) {\n  if (threadIdx.x < N)\n"
                     "    y[threadIdx.x] = x[threadIdx.x] > 0 && x[0] < 2;  // <script>\n}", "f<32>")

@@ -9,3 +9,8 @@
 #pragma once
 #include "launch.h"
 #include "signature.h"
+#ifdef CUDA_CPU_HOOKED  // a kernel's own calls of these are seen
+#define memcpy(to, from, size) cpu::move(to, from, size)
+#define memmove(to, from, size) cpu::move(to, from, size)
+#define memset(to, byte, size) cpu::fill(to, byte, size)
+#endif

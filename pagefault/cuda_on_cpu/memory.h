@@ -100,6 +100,7 @@ UNSEEN static void outside(char* a, size_t size, How how, void* pc) {
   stopped_at = (char*)pc - 1;
   if (!near) return fail("%s %zu bytes at %p, far from every array", verb, size, (void*)a);
   long at = long(a - near->begin), each = long(near->itemsize);
+  if (at >= 0 && size_t(at) < near->size) at += long(size) - 1;  // what begins inside and ends outside
   if (near->name) fail("%s %s[%ld], and %s has %ld elements", verb, near->name, (at - (at < 0 ? each - 1 : 0)) / each,
                        near->name, long(near->size) / each);
   else fail("%s byte %ld of the dynamic shared memory, which has %zu bytes", verb, at, near->size);
@@ -132,10 +133,13 @@ SMALL void touch(char* a, size_t size, How how, void* pc) {
 #endif
 
 namespace cpu {
-UNSEEN static void see(const void* a, size_t size, How how, void* pc) { touch((char*)a, size, how, pc); }
-UNSEEN static void* move(void* to, const void* from, size_t size) {
-  return SEE(READ, from, size), SEE(WRITE, to, size), memcpy(to, from, size);
+UNSEEN static void see(const void* a, size_t size, How how, void* pc) {
+  if (size) touch((char*)a, size, how, pc);
 }
+UNSEEN static void* move(void* to, const void* from, size_t size) {
+  return SEE(READ, from, size), SEE(WRITE, to, size), memmove(to, from, size);
+}
+UNSEEN static void* fill(void* to, int byte, size_t size) { return SEE(WRITE, to, size), memset(to, byte, size); }
 struct Place { const char* file; unsigned line, column; };
 struct Type { unsigned short kind, info; char name[1]; };
 struct Bounds { Place place; Type *array, *index; };
@@ -155,8 +159,13 @@ UNSEEN void __tsan_read_range(char* a, size_t n) { SEE(cpu::READ, a, n); }
 UNSEEN void __tsan_write_range(char* a, size_t n) { SEE(cpu::WRITE, a, n); }
 UNSEEN void* __tsan_memset(void* a, int c, size_t n) { return cpu::see(a, n, cpu::WRITE, PC), memset(a, c, n); }
 UNSEEN void* __tsan_memcpy(void* a, const void* b, size_t n) {
-  return cpu::see(b, n, cpu::READ, PC), cpu::see(a, n, cpu::WRITE, PC), memcpy(a, b, n);
+  return cpu::see(b, n, cpu::READ, PC), cpu::see(a, n, cpu::WRITE, PC), memmove(a, b, n);
 }
+#if defined(__clang__) && __clang_major__ < 15  // it copies structures with this
+__attribute__((visibility("hidden"))) UNSEEN void* memcpy(void* a, const void* b, size_t n) throw() {
+  return cpu::see(b, n, cpu::READ, PC), cpu::see(a, n, cpu::WRITE, PC), memmove(a, b, n);
+}
+#endif
 UNSEEN void* __tsan_memmove(void* a, const void* b, size_t n) {
   return cpu::see(b, n, cpu::READ, PC), cpu::see(a, n, cpu::WRITE, PC), memmove(a, b, n);
 }

@@ -173,7 +173,7 @@ SMALL void piece(char* a, size_t size, How how, void* pc) {
 }
 SMALL void touch(char* a, size_t size, How how, void* pc) {
   for (; size > 16; a += 16, size -= 16) piece(a, 16, how, pc);
-  if (size) piece(a, size, how, pc);
+  piece(a, size, how, pc);
 }
 }  // namespace cpu
 
