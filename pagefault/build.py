@@ -49,8 +49,8 @@ MORE = {
     ("races", "clang++"): llvm("tsan-instrument-read-before-write=1"),
 }
 VARIABLES = re.compile(r'''//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+'  # comments and strings are left alone
-    |\b(?P<extern>extern\s+)?(?:static\s+)?(?P<align>__align__\s*\([^)]*\)\s*)?__shared__\s+(?P<shared>[^;{]*);
-    |\b(?:static\s+)?__device__\s+(?P<device>[^;(){}=]+?)(?:=[^;()]*)?;''', re.S | re.X)
+    |\b(?P<extern>extern\s+)?(?:static\s+)?(?P<align>__align__\s*\([^)]*\)\s*)?__shared__\s+(?P<shared>(?:/\*.*?\*/|//[^\n]*|[^;{}]|{[^{}]*})*);
+    |\b(?:static\s+)?__device__\s+(?P<device>[^;(){}=]+(?:=[^;()]*)?);''', re.S | re.X)
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 
 
@@ -102,8 +102,8 @@ def variables_for_cpu(match):
         return f"{dynamic[1]}* {dynamic[2]} = cpu::DynamicShared();"
     bare, count = what, 1
     while count:
-        bare, count = re.subn(r"<[^<>]*>|\[[^][]*\]|\([^()]*\)", "", bare)
-    names = [n[1] for n in (re.search(r"(\w+)\s*$", part) for part in bare.split(",")) if n]
+        bare, count = re.subn(r"<[^<>]*>|{[^{}]*}|\[[^][]*\]|\([^()]*\)", "", bare)
+    names = [n[1] for n in (re.search(r"(\w+)\s*$", part.split("=")[0]) for part in bare.split(",")) if n]
     known = ", ".join(f'{n}_known("{n}", {n})' for n in names)
     text = re.sub(r"^static\s+", "", match[0])
     if match["device"]:

@@ -19,10 +19,10 @@ struct Text { char at[4 * 64]; };  // 0 from the end on; room for 63 parameters
 template <class T> struct Parameter {
   static constexpr char star = ' ', constant = ' ', kind = Kind<T>::value, size = '0' + Size<T>::value;
 };
-template <class T> struct Parameter<T*> : Parameter<T> { static constexpr char star = '*'; };
-template <class T> struct Parameter<const T*> : Parameter<T> {
-  static constexpr char star = '*', constant = 'c';
+template <class T> struct Parameter<T*> {
+  static constexpr char star = '*', constant = ' ', kind = Kind<T>::value, size = '0' + Size<T>::value;
 };
+template <class T> struct Parameter<const T*> : Parameter<T*> { static constexpr char constant = 'c'; };
 template <class T> struct Parameter<volatile T*> : Parameter<T*> {};
 template <class T> struct Parameter<const volatile T*> : Parameter<const T*> {};
 template <class... A> __device__ constexpr Text signature(void (*)(A...)) {
