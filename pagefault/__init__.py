@@ -8,12 +8,12 @@ from .errors import KernelError, RequestTooLarge
 from .kernel import Kernel
 from .cpu import on_cpu
 from .gpu import gpu_available
-from .attention import naive_attention
+from .attention import naive_attention, naive_launch
 from .notebook import array_module, compare, kernel_source, show_kernel
 from .reference import reference_attention, relative_error, softmax
 
 __all__ = [
     "MODELS", "ONE_HEAD", "KVGeometry", "MIXES", "PUBLISHED_MIX", "mixed_lengths", "Memory", "contiguous_memory",
-    "ContiguousCache", "KernelError", "RequestTooLarge", "Kernel", "on_cpu", "gpu_available", "naive_attention",
+    "ContiguousCache", "KernelError", "RequestTooLarge", "Kernel", "on_cpu", "gpu_available", "naive_attention", "naive_launch",
     "array_module", "compare", "kernel_source", "show_kernel", "reference_attention", "relative_error", "softmax",
 ]

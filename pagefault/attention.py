@@ -41,6 +41,14 @@ class Launch:
             self.kernel(self.grid, self.block, self.args, shared_mem=self.shared_mem)
         return self.out
 
+    def profile(self):
+        """What the launch asks of memory: Kernel.profile."""
+        return self.kernel.profile(self.grid, self.block, self.args, shared_mem=self.shared_mem)
+
+    def check(self):
+        """The launch's faults: Kernel.check."""
+        return self.kernel.check(self.grid, self.block, self.args, shared_mem=self.shared_mem)
+
 
 def naive_attention(q, k, v, seq_lens, scale=None, out=None):
     """Attention of one new token a sequence over a contiguous cache, with all scores in shared memory.

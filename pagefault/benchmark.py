@@ -15,6 +15,7 @@ from .reference import on_host, reference_attention, relative_error
 from .workload import mixed_lengths
 
 RECORDED = Path(__file__).parent / "recorded.csv"
+COUNTERS = Path(__file__).parent / "recorded_counters.csv"  # what the GPU's own counters say: tests/record_counters.py
 BOUND = {"float32": 2e-6, "float16": 3e-4}  # of the error, for contexts to 2,048 tokens
 LONG_BOUND = 1e-5  # float32 beyond: a mean of random values shrinks with the context, the rounding of its sum doesn't
 READERS = ((2, 256, 2), (8, 128, 16), (8, 512, 32), (8, 512, 128))  # loads in flight, threads, thread blocks a processor
@@ -159,7 +160,7 @@ def _driver():
 
 
 def recorded(path=RECORDED):
-    """The recorded results as a pandas frame, a row a kernel and work."""
+    """The recorded results as a pandas frame, a row a kernel and work; or, from COUNTERS, a row a counter."""
     return pd.read_csv(path, encoding="utf-8")
 
 

@@ -107,16 +107,17 @@ def naive(dtype, method, seq_lens=(5, 40, 64), threads=128, kernel=None):
 
 @pytest.mark.parametrize("dtype, value_sectors", [("float32", 4), ("float16", 2)])
 def test_naive_attention_touches_a_sector_for_each_key_element(cxx, dtype, value_sectors):
-    # Scores: warps of tokens 5 | 32 + 8 | 32 + 32, so 5 warps load 64 times q[d], one sector, and key[d], one a token
-    # (rows are 256 or 128 bytes). Output: 2 warps of 32 dimensions load V for each of 109 tokens, a row of 32 elements.
+    # Scores: warps of tokens 5 | 32 + 8 | 32 + 32, so 5 warps load 64 times q[d], one sector, and key[d], one sector a
+    # token (rows are 256 or 128 bytes). Output: 2 warps of 32 dimensions load V for each of 109 tokens, a row of 32 elements.
     profile, _ = naive(dtype, "profile")
     rows = profile.lines[profile.lines.file == "naive_attention.cu"].set_index(["line", "access"])
     text = NAIVE.read_text(encoding="utf-8").splitlines()
-    parts = "dot +=", "total +=", "out[d] ="
-    scores, output, store = ([n for n, line in enumerate(text, 1) if part in line][0] for part in parts)
+    parts = "q[d]);", "key[d]);", "total +=", "out[d] ="
+    query, key, output, store = ([n for n, line in enumerate(text, 1) if part in line][0] for part in parts)
     size = np.dtype(dtype).itemsize
     expected = {
-        (scores, "global load"): (2 * 5 * 64, 2 * 109 * 64 * size, 64 * (5 + 109)),
+        (query, "global load"): (5 * 64, 109 * 64 * size, 5 * 64),
+        (key, "global load"): (5 * 64, 109 * 64 * size, 109 * 64),
         (output, "global load"): (2 * 109, 2 * 109 * 32 * size, 2 * 109 * value_sectors),
         (output, "shared load"): (2 * 109, 2 * 109 * 32 * 4, 0),
         (store, "global store"): (2 * 3, 2 * 3 * 32 * size, 2 * 3 * value_sectors),

@@ -31,7 +31,10 @@ __global__ void naive_attention(const T* __restrict__ q,           // [num_seqs,
   for (int token = t; token < seq_len; token += blockDim.x) {
     const T* key = k + row(token);
     float dot = 0;
-    for (int d = 0; d < head_dim; ++d) dot += to_float(q[d]) * to_float(key[d]);
+    for (int d = 0; d < head_dim; ++d) {
+      float q_d = to_float(q[d]);
+      dot += q_d * to_float(key[d]);
+    }
     scores[token] = dot * scale;
     largest = fmaxf(largest, scores[token]);
   }
