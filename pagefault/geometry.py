@@ -78,6 +78,7 @@ MODELS = {
     "llama-2-7b": KVGeometry(32, 32, 32, 128),
     "llama-3-8b": KVGeometry(32, 32, 8, 128),
     "llama-3-70b": KVGeometry(80, 64, 8, 128),
+    "llama-3.1-70b": KVGeometry(80, 64, 8, 128),  # the same shape, for contexts to 131,072
     "opt-13b": KVGeometry(40, 40, 40, 128),
     "deepseek-v3": KVGeometry(61, 128, 128, 128, latent_dim=512 + 64),
     "mistral-7b-v0.1": KVGeometry(32, 32, 8, 128, window=4096, num_window_layers=32),

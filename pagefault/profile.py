@@ -60,6 +60,8 @@ class Profile:
                f"{'':12} {'':9} {'':10} {r.wavefronts:12,} {r.conflicts:10,}") + f" {r.share:6.1%}"
             for place, r in zip(places, rows)])
 
+    __repr__ = __str__
+
     def _repr_html_(self):
         body = []
         for file in dict.fromkeys(self.lines.file):

@@ -10,9 +10,10 @@ import time
 import numpy as np
 import pytest
 from faults import FAULTS, source
+from record_counters import WORKS
 from right import RIGHT
 
-from pagefault import Kernel, KernelError, build, on_cpu, races
+from pagefault import Kernel, KernelError, benchmark, build, on_cpu, races
 from pagefault.build import KERNELS
 
 COMPILERS = [pytest.param(c, marks=pytest.mark.skipif(not shutil.which(c), reason=f"{c} is not installed"))
@@ -301,3 +302,17 @@ def test_without_addr2line_a_profile_says_what_to_install(tmp_path, monkeypatch)
     monkeypatch.setattr(os, "environ", {**os.environ, "PATH": str(tmp_path)})
     with pytest.raises(KernelError, match="(?s)addr2line .*apt install binutils"):
         kernel.profile(1, 32, (np.ones(32, np.float32),))
+
+
+@pytest.mark.parametrize("work", ["W1", "odd"])
+def test_the_counts_are_those_of_a_gpus_own_counters(work):
+    table = benchmark.recorded(benchmark.COUNTERS).query("work == @work").set_index("counter").value
+    w, random = WORKS[work], np.random.default_rng(0)
+    q = random.standard_normal((len(w.seq_lens), w.num_heads, w.head_dim), np.float32).astype(w.dtype)
+    shape = (2, len(w.seq_lens), max(w.seq_lens), w.num_kv_heads, w.head_dim)
+    total = benchmark.naive_launch(q, *random.standard_normal(shape, np.float32).astype(w.dtype), w.seq_lens).profile().total
+    for counter, value in table.items():
+        access, _, what = counter.rpartition(" ")
+        if access in total.index:
+            assert total[what][access] == value, counter
+    assert {"global load sectors", "shared store wavefronts"} <= set(table.index)

@@ -20,7 +20,7 @@ def triangles(steps=12):
         rows = steps if cached else steps * (steps + 1) // 2
         ax.set(xlim=(-0.2, steps), ylim=(steps, -0.2), xlabel="token", ylabel="step", aspect="equal",
                title=f"{'with' if cached else 'without'} a cache: {rows} computed")
-        ax.text(steps * 0.97, steps * 0.12, "solid: computed in this step\nhatched: read from the cache", ha="right", fontsize=9)
+    ax.text(steps * 0.97, steps * 0.12, "solid: computed in this step\nhatched: read from the cache", ha="right", fontsize=9)
     show(f"Without a cache {steps * (steps + 1) // 2} pairs of K and V are computed for {steps} tokens, with one {steps}.")
 
 
