@@ -11,11 +11,11 @@ matplotlib.use("Agg")
 LENGTHS = {seed: pf.mixed_lengths(32, seed) for seed in (42, 7)}
 FIGURES = {  # what a figure prints, for those who can't see it
     "triangles": (lambda: plots.triangles(10), "Without a cache 55 pairs of K and V are computed for 10 tokens, with one"),
-    "parking lot": (lambda: plots.parking_lot(LENGTHS, 2048), "seed 42: 20,500 of 65,536 slots hold a token, 31.3%; seed 7"),
+    "parking lot": (lambda: plots.parking_lot(LENGTHS, 2048), "seed 42: 20,500 of 65,536 slots hold a token, 31.3%\nseed 7"),
     "mixes": (lambda: plots.utilization_by_mix({"a": [1, 3], "b": [4, 4]}, 4), "In use: a 50.0%, b 100.0%."),
     "hierarchy": (lambda: plots.thread_hierarchy(3, 64, 1, 1), "3 thread blocks x 64 threads = 192 threads, in 6 warps of 32."),
     "tree": (lambda: plots.reduction_tree([1, 2, 3, 4]), "1 + 2 + 3 + 4 = 10, in 2 rounds with a barrier before each."),
-    "sectors": (plots.sectors, "one thread a row: 32 sectors, 1,024 bytes moved for 128 asked for; lanes along a row: 4 sectors"),
+    "sectors": (plots.sectors, "one thread a row: 32 sectors, 1,024 bytes moved for 128 asked for\nlanes along a row: 4 sectors"),
     "latency": (lambda: measured.latency_by_context(recorded()), "times as long as reading its bytes once"),
     "latency, live": (lambda: measured.latency_by_context(recorded(), [dict(tokens=64, num_seqs=1, median_us=9)]), "microseconds"),
     "roofline": (lambda: measured.roofline(recorded(), {"W2": "name"}), "name: 4 FLOP a byte"),

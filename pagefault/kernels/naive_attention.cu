@@ -10,8 +10,8 @@
 
 template <typename T>
 __global__ void naive_attention(const T* __restrict__ q,           // [num_seqs, num_heads, head_dim]
-                                const T* __restrict__ k,           // [num_seqs, max_seq_len, num_kv_heads, head_dim]
-                                const T* __restrict__ v,           // the same
+                                const T* __restrict__ k,           // [num_seqs, max_seq_len,
+                                const T* __restrict__ v,           //   num_kv_heads, head_dim], both
                                 const int* __restrict__ seq_lens,  // [num_seqs]
                                 T* __restrict__ out,               // [num_seqs, num_heads, head_dim]
                                 int max_seq_len, int num_kv_heads, int head_dim, float scale) {

@@ -62,4 +62,4 @@ def roofline(table, works, peak_tflops=67.0):
         ax.text(intensity * 1.15, tflops["naive_attention"], f"{label}: {reached}", color=color, va="center")
         facts.append(f"{label}: {intensity:g} FLOP a byte, {tflops['naive_attention']:.3f} TFLOP/s, {reached}")
     ax.set(xlabel="arithmetic intensity (FLOP a byte of K and V)", ylabel="TFLOP/s", xlim=(0.1, 100), ylim=(0.01, 150))
-    show("; ".join(facts) + ".")
+    show("\n".join(facts))

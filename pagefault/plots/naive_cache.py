@@ -39,7 +39,7 @@ def parking_lot(lengths_by_seed, max_seq_len):
         ax.set_title(f"seed {seed}: {100 * memory.utilization:.1f}% in use", fontsize=14, color=BLUE, weight="bold")
     facts = [(seed, contiguous_memory(n, max_seq_len)) for seed, n in lengths_by_seed.items()]
     texts = (f"seed {seed}: {m.stored:,} of {m.reserved:,} slots hold a token, {100 * m.utilization:.1f}%" for seed, m in facts)
-    show("; ".join(texts) + ".\nSolid: holds a token. Hatched: reserved and empty.")
+    show("\n".join([*texts, "Solid: holds a token. Hatched: reserved and empty."]))
 
 
 def utilization_by_mix(lengths_by_mix, max_seq_len):
@@ -119,7 +119,7 @@ def sectors(lanes=32, row_bytes=256):
         ax.set(xlim=(0, row_bytes), ylim=(lanes, 0), xticks=range(0, row_bytes + 1, 32), xlabel="byte in the row", ylabel="row",
                title=f"{name}: {len(touched)} sectors")
         facts.append(f"{name}: {len(touched)} sectors, {32 * len(touched):,} bytes moved for {4 * lanes} asked for")
-    show("; ".join(facts) + ".\nBlue: asked for. Orange: moved with it.")
+    show("\n".join([*facts, "Blue: asked for. Orange: moved with it."]))
 
 
 def cache_growth(models, longest=131_072):
