@@ -103,6 +103,8 @@ FAULTS = {
     "memset past the end": (["if (t == 3) memset(y, 0, 4097);"], 64,
                             [r"outside of the arrays: writes y\[1024\], and y has 1024 .* in line 3 "]),
     "memset of nothing": (["memset(y + 1024, 0, 0);"], 64, []),
+    "past the shared array, by pointer": ([S, "volatile float* p = s;", "p[t + 200] = x[t];"], 64,
+                                          [r"outside of the arrays: writes s\[(256|263)\], and s has 256 elements, in line 5 "]),
     "far away": (["y[t] = x[t + 100000000];"], 64, ["outside of the arrays: reads 4 bytes at 0x.* in line 3 "]),
     # right on a GPU, but a check knows no order between thread blocks
     "the last thread block adds up": (["if (t == 0) y[b] = x[b];", "__threadfence();",

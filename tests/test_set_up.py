@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from pagefault.benchmark import recorded
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 NAMES = {"cupy-cuda12x": "cupy", "cupy-cuda13x": "cupy"}  # PyPI's: conda-forge's
@@ -74,3 +76,13 @@ def test_an_array_on_a_gpu_without_cupy_gives_one_clear_error(monkeypatch):
 def test_the_code_passes_ruff():
     run = subprocess.run([sys.executable, "-m", "ruff", "check", "--no-cache", ROOT], capture_output=True, text=True)
     assert run.returncode == 0, run.stdout
+
+
+def test_the_readmes_times_are_the_recorded_ones():
+    text, table = (ROOT / "README.md").read_text(encoding="utf-8"), recorded().set_index(["work", "kernel"])
+    for work in ("W1", "W2", "W3"):
+        for kernel in ("naive_attention", "read_ceiling"):
+            row = table.loc[(work, kernel)]
+            assert f"{row.median_us:,.2f} µs" in text and row.high_us - row.low_us < 0.01 * row.median_us
+    for name in ("device", "driver", "cuda", "cupy", "date", "repeats"):
+        assert str(table[name].iloc[0]) in text

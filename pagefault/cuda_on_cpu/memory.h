@@ -111,6 +111,13 @@ SMALL bool counts(char* a) {
          size_t(a - __start_cuda_cpu) >= size_t(__stop_cuda_cpu - __start_cuda_cpu) &&
          size_t(a - __start_cuda_constants) >= size_t(__stop_cuda_constants - __start_cuda_constants);
 }
+// Of this library a kernel may write to its own variables alone, and read what isn't beside one of them.
+UNSEEN static bool in_variables(char* a, size_t size, How how) {
+  size_t distance;
+  for (Region* r = devices; r < devices + device_count; ++r)
+    if (inside(*r, a, size)) return true;
+  return in_image(a) && how == READ && (!nearest(a, distance) || distance > 256);
+}
 }  // namespace cpu
 #if defined(CUDA_CPU_PROFILE)
 #include "profile.h"
@@ -118,16 +125,13 @@ SMALL bool counts(char* a) {
 #include "races.h"
 #else
 namespace cpu {
-// Of this library a kernel may write to its own variables alone, and read what isn't beside one of them.
-UNSEEN static bool allowed(char* a, size_t size, How how) {
-  size_t distance;
-  for (Region* r = devices; r < devices + device_count; ++r)
-    if (inside(*r, a, size)) return true;
-  if (!counts(a)) return !in_image(a) || how == READ || size_t((char*)__builtin_frame_address(0) - stacks) >= stacks_size;
-  return in_image(a) && how == READ && (!nearest(a, distance) || distance > 256);
+UNSEEN static void touch_other(char* a, size_t size, How how, void* pc) {
+  bool allowed = counts(a) ? in_variables(a, size, how)
+                           : !in_image(a) || how == READ || size_t((char*)__builtin_frame_address(0) - stacks) >= stacks_size;
+  if (!allowed) outside(a, size, how, pc);
 }
 SMALL void touch(char* a, size_t size, How how, void* pc) {
-  if (!find(a, size) && !allowed(a, size, how)) outside(a, size, how, pc);
+  if (!find(a, size)) touch_other(a, size, how, pc);
 }
 }  // namespace cpu
 #endif

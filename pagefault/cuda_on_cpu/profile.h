@@ -154,7 +154,7 @@ UNSEEN static void count_requests(int lanes) {
 UNSEEN static Site* find_site(Site* s, size_t key, char* a, size_t size, How how, void* pc) {
   if (!counts(a)) return nullptr;
   Region* r = find(a, size);
-  if (!r && in_image(a)) r = &variables;
+  if (!r && in_variables(a, size, how)) r = &variables;
   if (!r) return outside(a, size, how, pc), nullptr;
   while (s->key && (s->key != key || s->shared != r->shared)) s = s == sites + SITES - 1 ? sites : s + 1;
   if (!s->key && ++site_count == SITES) return fail("more than %u places in the code access memory", SITES - 1), nullptr;

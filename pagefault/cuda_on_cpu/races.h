@@ -122,7 +122,7 @@ SMALL unsigned find_site(size_t pc, How how) {
 UNSEEN static void touch(char* a, size_t size, How how, void* pc) {
   if (!counts(a)) return;
   Region* r = find(a, size);
-  if (!r && in_image(a)) r = &variables;
+  if (!r && in_variables(a, size, how)) r = &variables;
   if (!r) return outside(a, size, how, pc);
   size_t grain = r->shared ? 1 : r->itemsize < 4 ? r->itemsize : 4, offset = a - r->begin;
   Cell*& of = cells[number(r)];
