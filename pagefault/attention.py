@@ -5,11 +5,11 @@ from functools import cache
 
 import numpy as np
 
-from .build import KERNELS
 from .errors import RequestTooLarge
 from .kernel import Kernel, shared_limit
 from .memory import checked_lengths
 from .reference import on_host
+from .translate import KERNELS
 
 THREADS = 128
 TYPES = {"float32": "float", "float16": "__half"}

@@ -13,9 +13,9 @@ from functools import cache
 from pathlib import Path
 
 from .errors import KernelError
+from .translate import to_cpp
 
 HEADERS = Path(__file__).parent / "cuda_on_cpu"
-KERNELS = Path(__file__).parent / "kernels"
 NO_COMPILER = """no C++ compiler was found, and without an NVIDIA GPU kernels are compiled for the CPU.
   Debian, Ubuntu, WSL:  sudo apt install g++
   macOS:                xcode-select --install
@@ -48,73 +48,16 @@ MORE = {
         "simplifycfg-sink-common=0", "tsan-instrument-func-entry-exit=0", "tsan-instrument-read-before-write=1")],
     ("races", "clang++"): llvm("tsan-instrument-read-before-write=1"),
 }
-VARIABLES = re.compile(r'''//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+'  # comments and strings are left alone
-    |\b(?P<extern>extern\s+)?(?:static\s+)?(?P<align>__align__\s*\([^)]*\)\s*)?__shared__\s+(?P<shared>(?:/\*.*?\*/|//[^\n]*|[^;{}]|{[^{}]*})*);
-    |\b(?:static\s+)?__device__\s+(?P<device>[^;(){}=]+(?:=[^;()]*)?);''', re.S | re.X)
-COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
-
-
 def cache_folder():
     """Where compiled kernels are kept: $PAGEFAULT_CACHE, or pagefault in the user's cache folder."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get("PAGEFAULT_CACHE") or Path(base, "pagefault")).expanduser().absolute()
 
 
-def read(path):
-    """The text of a source file; raises KernelError if it isn't UTF-8."""
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as e:
-        raise KernelError(f"{path.name} is not UTF-8 text: {e}") from e
-
-
-def with_includes(text, file, seen):
-    """The source with its own headers (#include "x.cuh") spliced in, each once; seen collects their paths.
-
-    CuPy's cache of compiled kernels is keyed by the text alone: a header found by a path could change unnoticed.
-    """
-    lines = [f'#line 1 "{file.name}"']
-    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
-        included = re.match(r'\s*#\s*include\s*"([^"]+\.cuh)"', line)
-        headers = [folder / included[1] for folder in (file.parent, KERNELS)] if included else []
-        header = next((h.resolve() for h in headers if h.exists()), None)  # one that is missing is named by the compiler
-        if header:
-            if header not in seen:
-                seen[header] = True
-                lines.append(with_includes(read(header), header, seen))
-            line = f'#line {number + 1} "{file.name}"'
-        lines.append("" if line.strip() == "#pragma once" else line)
-    return "\n".join(lines)
-
-
-def variables_for_cpu(match):
-    """A variable's declaration as C++: the dynamic shared memory is the launch's, other variables make themselves known."""
-    what = COMMENT.sub("", match["shared"] or match["device"] or "")
-    if not what or match.string[: match.start()].rstrip().endswith(">"):  # a comment, a string, a template
-        return match[0]
-    if match["extern"]:
-        dynamic = re.fullmatch(r"(?:__align__\s*\([^)]*\))?\s*(.+?)\s*\b(\w+)\s*\[\s*\]\s*", what, re.S)
-        if not dynamic:
-            return match[0]
-        before = re.sub(r"\bnamespace\b[\w:\s]*{", "", COMMENT.sub("", match.string[: match.start()]))
-        if before.count("{") <= before.count("}"):  # outside of functions: whatever the launch will have
-            return f"static {dynamic[1]}*& {dynamic[2]} = ({dynamic[1]}*&)cpu::dynamic_shared;"
-        return f"{dynamic[1]}* {dynamic[2]} = cpu::DynamicShared();"
-    bare, count = what, 1
-    while count:
-        bare, count = re.subn(r"<[^<>]*>|{[^{}]*}|\[[^][]*\]|\([^()]*\)", "", bare)
-    names = [n[1] for n in (re.search(r"(\w+)\s*$", part.split("=")[0]) for part in bare.split(",")) if n]
-    known = ", ".join(f'{n}_known("{n}", {n})' for n in names)
-    text = re.sub(r"^static\s+", "", match[0])
-    if match["device"]:
-        return f"{match[0]} static cpu::Device {known};" if names else match[0]
-    return f"{text} cpu::Shared {known};" if names else text
-
-
 def library_for(source, name, file, mode):
     """The path of the library that runs kernel `name` of `source` on this CPU; compiles it if need be."""
     text = f"""#include "cuda_cpu.h"
-{VARIABLES.sub(variables_for_cpu, source)}
+{to_cpp(source)}
 #line 1 "launch"
 EXPORT auto kernel_signature = pagefault::signature(&{name});
 EXPORT const char* launch(const unsigned* s, size_t shared, void** args, const cpu::Region* arrays, unsigned count,

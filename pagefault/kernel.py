@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from .arguments import launch_shape
-from .build import read, with_includes
 from .cpu import SHARED_LIMIT, CPUFunction
 from .gpu import GPUFunction, copy_to_host, device_shared_limit
 from .profile import profile
 from .races import check
+from .translate import read, with_includes
 
 
 class Kernel:

@@ -2,8 +2,8 @@
 
 from numbers import Integral, Real
 
-from .build import KERNELS
 from .gpu import gpu_available
+from .translate import KERNELS
 
 
 def array_module():

@@ -4,7 +4,7 @@ import numpy as np
 from bench_cpu import timed
 
 from pagefault import Kernel
-from pagefault.build import KERNELS
+from pagefault.translate import KERNELS
 
 if __name__ == "__main__":
     random, seq_lens = np.random.default_rng(0), np.linspace(32, 2048, 32).astype(np.int32)

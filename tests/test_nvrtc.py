@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pagefault.build import KERNELS
 from pagefault.gpu import OPTIONS, gpu_source
 from pagefault.kernel import Kernel
+from pagefault.translate import KERNELS
 
 OLDEST = 75  # compute capability 7.5, unless a kernel needs more
 INSTANCES = {  # file: its instances, and the oldest architecture that has what they use

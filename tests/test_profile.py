@@ -14,7 +14,7 @@ from record_counters import WORKS
 from right import RIGHT
 
 from pagefault import Kernel, KernelError, benchmark, build, on_cpu, races
-from pagefault.build import KERNELS
+from pagefault.translate import KERNELS
 
 COMPILERS = [pytest.param(c, marks=pytest.mark.skipif(not shutil.which(c), reason=f"{c} is not installed"))
              for c in ("g++", "clang++")]
