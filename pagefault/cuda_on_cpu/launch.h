@@ -86,7 +86,7 @@ inline bool prepare_threads(dim3 block) {
   for (unsigned i = 0; i < size; ++i) {  // (staggered, or the stacks would share cache sets)
     threads[i].lane = i % 32;
     threads[i].index = {i % block.x, i / block.x % block.y, i / block.x / block.y};
-    threads[i].stack_end = stacks + (i + 1) * size_t(each) - i % 32 * 64;
+    threads[i].stack_end = stacks + (i + 1) * size_t(each) - i % 64 * 64;
     threads[i].context = fibers::prepare(threads[i].stack_end, run_thread);
   }
   return true;

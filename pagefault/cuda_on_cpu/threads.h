@@ -24,12 +24,23 @@ static fibers::Context host;
 static uint64_t brought[32];  // by the lanes of the running warp, to the collective they leave
 static char error[1024];      // what went wrong; a launch ends at the first
 static bool backwards;        // the last thread first: shows where a barrier is missing
+static Thread* last;          // of the running warp, in the order in which they run
+static int step;              // to the next one: 1 or -1
 static void (*body)(void**);
 static void** arguments;
 
 UNSEEN inline int lane() { return self->lane; }
 UNSEEN inline void leave() { fibers::swap(self->context, host); }
-UNSEEN inline void wait(State why, int line) { self->state = why, self->line = line, leave(); }
+// The running thread has to wait: the next of its warp that can run does, or else the host.
+UNSEEN inline void wait(State why, int line) {
+  Thread* from = self;
+  from->state = why, from->line = line;
+  while (self != last) {
+    self += step;
+    if (self->state == READY) return threadIdx = self->index, fibers::swap(from->context, self->context);
+  }
+  fibers::swap(from->context, host);
+}
 
 // The running thread is in error; it will not go on.
 UNSEEN __attribute__((format(printf, 1, 2))) inline void fail(const char* format, ...) {
@@ -92,15 +103,18 @@ UNSEEN inline unsigned release(Thread* warp, unsigned live, unsigned arrived) {
 
 // Run the threads of a warp until each is done or at __syncthreads().
 UNSEEN inline bool run_warp(Thread* warp, int lanes) {
+  Thread* first = backwards ? warp + lanes - 1 : warp;
+  last = backwards ? warp : warp + lanes - 1, step = backwards ? -1 : 1;
   for (;;) {
-    unsigned live = 0, arrived = 0, ready = 0;
-    for (int i = 0; i < lanes; ++i) {
-      Thread* t = warp + (backwards ? lanes - 1 - i : i);
-      unsigned lane = 1u << (t - warp);
-      if (t->state == READY) self = t, threadIdx = t->index, fibers::swap(host, t->context);
+    for (self = first;; self += step) {
+      if (self->state == READY) threadIdx = self->index, fibers::swap(host, self->context);
       if (error[0]) return false;
-      live |= t->state != DONE ? lane : 0, arrived |= t->state == AT_WARP ? lane : 0, ready |= t->state == READY ? lane : 0;
+      if (self == last) break;
     }
+    unsigned live = 0, arrived = 0, ready = 0;
+    for (int i = 0; i < lanes; ++i)
+      live |= unsigned(warp[i].state != DONE) << i, arrived |= unsigned(warp[i].state == AT_WARP) << i,
+          ready |= unsigned(warp[i].state == READY) << i;
     count_requests(lanes);
     if (ready) continue;  // these gave way for the count
     if (!arrived) return true;
