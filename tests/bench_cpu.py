@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 
-from pagefault import naive_attention, on_cpu
+from pagefault import mixed_lengths, naive_attention, on_cpu
 
 
 def timed(call, repeats=21):
@@ -28,12 +28,12 @@ def numpy_attention(q, k, v, seq_lens):
 
 
 if __name__ == "__main__":
-    random, seq_lens = np.random.default_rng(0), np.linspace(32, 2048, 32).astype(int)
+    random, seq_lens = np.random.default_rng(0), mixed_lengths(32, 42)
     q, k, v = (random.standard_normal(shape, np.float32) for shape in ((32, 1, 64), *[(32, 2048, 1, 64)] * 2))
     numpy_ms = timed(lambda: numpy_attention(q, k, v, seq_lens))
     kernel_ms = timed(lambda: naive_attention(q, k, v, seq_lens))
     with on_cpu(checked=True):
         checked_ms = timed(lambda: naive_attention(q, k, v, seq_lens), 5)
-    print(f"32 sequences, {seq_lens.sum():,} tokens, one head of 64, float32; medians")
+    print(f"32 mixed sequences, {seq_lens.sum():,} tokens, one head of 64, float32; medians")
     print(f"NumPy {numpy_ms:.2f} ms; naive_attention {kernel_ms:.2f} ms, {kernel_ms / numpy_ms:.1f} times as long; "
           f"with every access checked {checked_ms:.1f} ms")

@@ -35,7 +35,7 @@ UNSEEN inline void leave() { fibers::swap(self->context, host); }
 UNSEEN inline void wait(State why, int line) {
   Thread* from = self;
   from->state = why, from->line = line;
-  while (self != last) {
+  while (self != last && !error[0]) {  // (an error that a sanitizer reports and goes on after)
     self += step;
     if (self->state == READY) return threadIdx = self->index, fibers::swap(from->context, self->context);
   }
