@@ -15,7 +15,7 @@
 #ifdef __clang__
 #define QUIET __attribute__((no_sanitize("thread", "coverage")))  // what is not the kernel's own code isn't seen
 #else
-#define QUIET __attribute__((no_sanitize("thread"), no_sanitize_coverage))
+#define QUIET __attribute__((no_sanitize("thread"), no_sanitize_coverage, optimize("O3")))
 #endif
 #define SMALL QUIET __attribute__((always_inline)) inline
 #define UNSEEN QUIET __attribute__((noinline))

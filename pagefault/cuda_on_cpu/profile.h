@@ -92,6 +92,14 @@ SMALL void request(Site& s, const size_t* at, unsigned lanes) {
 // The accesses of some lanes in the block that they are in.
 SMALL void play_block(unsigned lanes) {
   size_t at[32];
+  while (lanes == ~0u) {  // the quick way, as long as all do the same
+    Event first = *next_event[0], different = 0;
+    for (int i = 0; i < 32; ++i) at[i] = *next_event[i] & LOW, different |= *next_event[i] ^ first;
+    if (different & ~LOW) break;
+    if (!(first & ACCESS)) return;
+    for (int i = 0; i < 32; ++i) ++next_event[i];
+    request(sites[(first & ~ACCESS) >> 48], at, lanes);
+  }
   while (lanes) {
     Event site = 0;
     unsigned together = 0;
@@ -136,10 +144,8 @@ UNSEEN static void count_requests(int lanes) {
       more = more || (done && done >= traces[i].last_block);
     }
     if (more) break;
-    for (unsigned rest = chosen; rest; rest &= rest - 1) {
-      unsigned i = __builtin_ctz(rest);
-      block[i] = where, next_event[i] += *next_event[i] == where;
-    }
+    for (int i = 0; i < lanes; ++i)
+      if (chosen >> i & 1) block[i] = where, next_event[i] += *next_event[i] == where;
     play_block(chosen);
   }
   for (int i = 0; i < lanes; ++i) {  // keep the rest
