@@ -61,8 +61,8 @@ def library_for(source, name, file, mode):
 #line 1 "launch"
 EXPORT auto kernel_signature = pagefault::signature(&{name});
 EXPORT const char* launch(const unsigned* s, size_t shared, void** args, const cpu::Region* arrays, unsigned count,
-                          bool backwards, double time_limit) {{
-  cpu::backwards = backwards, cpu::time_limit = time_limit, cpu::region_count = count;
+                          bool backwards, bool interruptible, double time_limit) {{
+  cpu::backwards = backwards, cpu::interruptible = interruptible, cpu::time_limit = time_limit, cpu::region_count = count;
   memcpy(cpu::regions, arrays, count * sizeof *arrays);
   cpu::body = [](void** a) {{ cpu::call(&{name}, a); }};
   return cpu::launch({{s[0], s[1], s[2]}}, {{s[3], s[4], s[5]}}, shared, args);

@@ -79,7 +79,10 @@ class CPUFunction:
                 library = ctypes.PyDLL(str(path))
             except OSError:  # a damaged file: once more
                 path.unlink()
-                library = ctypes.PyDLL(str(library_for(k.source, k.name, k.file, mode)))
+                try:
+                    library = ctypes.PyDLL(str(library_for(k.source, k.name, k.file, mode)))
+                except OSError as e:
+                    raise KernelError(f"{k.name} uses what can't be linked: {e}") from e
             library.launch.restype, library.stopped_at.restype = ctypes.c_char_p, ctypes.c_size_t
             self.libraries[mode] = library
         return self.libraries[mode]
@@ -112,12 +115,16 @@ class CPUFunction:
                   for a in args]
         pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
         error = library.launch((ctypes.c_uint * 6)(*grid, *block), ctypes.c_size_t(shared_mem), pointers, regions,
-                               len(arrays), settings.get().backwards, ctypes.c_double(settings.get().time_limit))
+                               len(arrays), settings.get().backwards, signal.getsignal(signal.SIGINT) != signal.SIG_IGN,
+                               ctypes.c_double(settings.get().time_limit))
         return library, arrays, error.decode(errors="replace") if error else ""
 
     def exception(self, library, error):
         if library.ended_by() == signal.SIGINT:
-            return KeyboardInterrupt()
+            if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
+                return KeyboardInterrupt()
+            signal.raise_signal(signal.SIGINT)  # the program's own handler
+            return KernelError(f"{self.kernel.name}: interrupted")
         what, _, where = error.rpartition("; ")
         at = library.stopped_at()
         line = at and (source_lines(library._name, [at], self.files) or [None])[0]

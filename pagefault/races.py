@@ -9,7 +9,7 @@ from .errors import KernelError
 from .profile import lines_of, read_report
 
 LIMIT = 2 << 30  # bytes in which a check remembers who touched what
-CELL = 28        # of these, for each element of up to four bytes; as in cuda_on_cpu/races.h
+CELL = 36        # of these, for each element of up to four bytes; as in cuda_on_cpu/races.h
 FINDING = [(f, "u8") for f in "what shared offset itemsize".split()]
 FINDING += [(f, "u8", 2) for f in "pc how block thread".split()] + [("name", "S64")]
 VERBS = "reads", "writes", "updates"

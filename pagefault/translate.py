@@ -6,11 +6,13 @@ from pathlib import Path
 from .errors import KernelError
 
 KERNELS = Path(__file__).parent / "kernels"
-VARIABLES = re.compile(r'''//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+'  # comments and text are left alone
-    |\b(?P<extern>extern\s+)?(?:static\s+)?(?P<align>__align__\s*\([^)]*\)\s*)?__shared__\s+
+VARIABLES = re.compile(r'''//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+'  # comments, text and directives are left alone
+    |^[ \t]*\#(?:\\\n|[^\n])*
+    |\bextern\s+__device__
+    |\b(?P<extern>extern\s+(?P<type>(?:\w+\s+)*?))?(?:static\s+)?(?:__align__\s*\([^)]*\)\s*)?__shared__\s+
      (?P<shared>(?:/\*.*?\*/|//[^\n]*|[^;{}]|{[^{}]*})*);
-    |\b(?:static\s+)?__device__\s+(?P<device>[^;(){}=]+(?:=[^;()]*)?);''', re.S | re.X)
-COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+    |\b(?:static\s+)?__device__\s+(?P<device>(?:\[[^];]*\]|[^][;(){}=])+(?:=\s*[^][;\s][^;]*|{[^;{}]*})?);''', re.S | re.X | re.M)
+ASIDE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
 BRACKETS = re.compile(r"<[^<>]*>|{[^{}]*}|\[[^][]*\]|\([^()]*\)")
 
 
@@ -47,11 +49,11 @@ def to_cpp(source):
 
 
 def _declared(match):
-    before, what = match.string[: match.start()], COMMENT.sub("", match["shared"] or match["device"] or "")
-    if not what or before.rstrip().endswith(">"):  # a comment, text, or a template
+    what = ASIDE.sub("", match["shared"] or match["device"] or "")
+    if not what or "(*" in what or re.search(r"template\s*<[^;{}]*>\s*$", ASIDE.sub("", match.string[: match.start()])):
         return match[0]
     if match["extern"]:
-        return _dynamic(what, before) or match[0]
+        return _dynamic((match["type"] or "") + what) or match[0]
     names = _names(what)
     if match["device"]:
         return f"{match[0]} static cpu::Device {_known(names)};" if names else match[0]
@@ -71,12 +73,10 @@ def _names(declaration):
     return [word[1] for word in words if word]
 
 
-def _dynamic(what, before):
-    """`extern __shared__ T name[]` as a pointer to the launch's shared memory; None if it isn't such a declaration."""
-    found = re.fullmatch(r"(?:__align__\s*\([^)]*\))?\s*(.+?)\s*\b(\w+)\s*\[\s*\]\s*", what, re.S)
-    if not found:
-        return None
-    code = re.sub(r"\bnamespace\b[\w:\s]*{", "", COMMENT.sub("", before))
-    if code.count("{") <= code.count("}"):  # outside of functions: whatever each launch will have
-        return f"static {found[1]}*& {found[2]} = ({found[1]}*&)cpu::dynamic_shared;"
-    return f"{found[1]}* {found[2]} = cpu::DynamicShared();"
+def _dynamic(what):
+    """`extern __shared__ T name[]` as a name for whatever shared memory a launch has; None if it isn't such a declaration."""
+    found = re.fullmatch(r"\s*(?:__align__\s*\([^)]*\))?\s*(.+?)\s*\b(\w+)\s*\[\s*\]\s*((?:\[[^]]*\])*)\s*", what, re.S)
+    if found:
+        pointer = f"({found[1]} (*&){found[3]})" if found[3] else f"({found[1]}*&)"
+        name = f"{found[1]} (*&{found[2]}){found[3]}" if found[3] else f"{found[1]}*& {found[2]}"
+        return f"static {name} = {pointer}cpu::dynamic_shared;"

@@ -426,3 +426,65 @@ def test_a_compiler_that_is_not_there_is_named(cpu_cache):
     code = f"import numpy as np, pagefault as p; p.Kernel({SCALE!r}, 'scale')((1,), (8,), (np.ones(8, 'f'),) * 2 + (3, 8))"
     run = subprocess.run([sys.executable, "-c", code], env=dict(os.environ, CXX="nonsense -x"), capture_output=True, text=True)
     assert "KernelError: the environment variable CXX names nonsense, which is not there" in run.stderr
+
+
+def test_legal_declarations_that_are_hard_to_read_still_run(xp):
+    source = """#include <cuda_fp16.h>
+    #define N 2
+    #define SHARED __shared__
+    // as in vector<int>
+    __device__ int plain;
+    __device__ int table[(N) * 8];
+    __device__ float best = -(1.0f / 2);
+    __device__ int braces{5}, parentheses(6);
+    __device__ struct Q { int c; } q;
+    extern "C" {
+      extern __shared__ int whole[];
+      extern __shared__ int rows[][4];
+      extern volatile __shared__ int seen[];
+    }
+    __device__ int next() { static int calls = 0; return atomicAdd(&calls, 1); }
+    struct Base { int k; __device__ virtual int get(int x) { return x + k; } };
+    struct Twice : Base { __device__ int get(int x) { return 2 * x + k; } };
+    __global__ void f(int* x) {
+      SHARED int hidden[32];
+      __shared__ int (*pointer)[4];
+      const int squares[] = {0, 1, 4, 9};
+      int t = threadIdx.x;
+      Base base; Twice twice; base.k = twice.k = 1;
+      Base* either = t & 1 ? &twice : &base;
+      whole[t] = hidden[t] = t, plain = 1, table[15] = 2, best = 3, braces = 4, q.c = 5;
+      if (t == 0) pointer = rows;
+      __syncthreads();
+      x[t] = rows[t / 4][t % 4] + seen[t] + (*pointer)[0] + hidden[31 - t] + either->get(t) + squares[t % 4];
+      if (t == 0) x[32] = plain + table[15] + (int)best + braces + parentheses + q.c + (next() >= 0);
+      dim3 d(2, 3);
+      if (t == 0) x[33] = d.x + d.y + d.z;
+    }"""
+    x = xp.zeros(34, np.int32)
+    Kernel(source, "f")((1,), (32,), (x,), shared_mem=128)
+    want = [2 * t + (31 - t) + (2 * t if t % 2 else t) + 1 + (t % 4) ** 2 for t in range(32)]
+    assert on_host(x).tolist() == [*want, 1 + 2 + 3 + 4 + 6 + 5 + 1, 6]
+
+
+def test_a_kernel_that_prints_forever_leaves_printing_usable(capfd):
+    x = np.ones(50, np.float32)
+    for _ in range(3):
+        with on_cpu(time_limit=0.05), pytest.raises(KernelError, match="still running"):
+            Kernel(SUM % 'while (n) printf("%d of %s\\n", t, "many");', "f")((1,), (4,), (x, 1))
+    capfd.readouterr()
+    Kernel(SUM % 'printf("%d %.1f\\n", t, x[t]);', "f")((1,), (2,), (x, 1))
+    assert capfd.readouterr().out == "0 1.0\n1 1.0\n"
+
+
+def test_another_handler_of_interrupts_is_heard():
+    code = f"""if True:
+    import os, signal, threading, numpy as np
+    from pagefault import Kernel, KernelError
+    x, heard, endless = np.ones(8, "f"), [], Kernel({SUM % "for (;;);"!r}, "f")
+    signal.signal(signal.SIGINT, lambda *_: heard.append(1))
+    if not (child := os.fork()): import time; time.sleep(1); os.kill(os.getppid(), signal.SIGINT); os._exit(0)
+    try: endless((1,), (8,), (x, 8))
+    except KernelError as error: print(error, heard)"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert run.stdout == "f: interrupted [1]\n", run.stderr

@@ -173,8 +173,8 @@ def test_a_long_divergent_loop_is_counted_in_step():
     assert profile.total.loc["global load", ["requests", "sectors", "bytes"]].tolist() == [3100, 3100, 4 * 100 * 31 * 16]
 
 
-def test_a_copy_of_many_bytes_is_counted_in_pieces_of_16(cxx):
-    # 3 lanes fill and copy 20,480 bytes each, 1,280 pieces; every lane's piece lies in a sector of its own
+def test_a_copy_of_many_bytes_is_counted_in_pieces_of_4(cxx):
+    # 3 lanes fill and copy 20,480 bytes each, 5,120 pieces; every lane's piece lies in a sector of its own
     kernel = Kernel("struct Row { float4 v[2]; };\n__global__ void f(const float* x, float* y) {\n"
                     "  memset(y + threadIdx.x * 5120, 0, 20480);\n  memcpy(y + threadIdx.x * 5120, x, 20480);\n"
                     "  ((Row*)y)[threadIdx.x] = ((const Row*)x)[threadIdx.x];\n}", "f")
@@ -182,9 +182,19 @@ def test_a_copy_of_many_bytes_is_counted_in_pieces_of_16(cxx):
     profile = kernel.profile(1, 3, (np.ones(5120, np.float32), y))
     assert y.all()
     rows = profile.lines[profile.lines.file == "f.cu"].groupby(["line", "access"])[["requests", "bytes", "sectors"]].sum()
-    assert rows.loc[(3, "global store")].tolist() == rows.loc[(4, "global store")].tolist() == [1280, 3 * 20480, 3 * 1280]
-    assert rows.loc[(4, "global load")].tolist() == [1280, 3 * 20480, 1280]  # all copy from the same place
+    assert rows.loc[(3, "global store")].tolist() == rows.loc[(4, "global store")].tolist() == [5120, 3 * 20480, 3 * 5120]
+    assert rows.loc[(4, "global load")].tolist() == [5120, 3 * 20480, 5120]  # all copy from the same place
     assert profile.total.loc["global load", "bytes"] == 3 * (20480 + 32)
+
+
+@pytest.mark.parametrize("fields, words", [("float x, y, z;", 3), ("int a, b, c, d;", 4), ("float a[5];", 5)])
+def test_a_structure_is_loaded_member_by_member(cxx, fields, words):
+    # its alignment is 4, so a GPU can't do otherwise; rows of `words` words touch that many sectors for each word
+    kernel = Kernel(f"struct S {{ {fields} }};\n__global__ void f(const S* x, S* y) {{ y[threadIdx.x] = x[threadIdx.x]; }}", "f")
+    total = kernel.profile(1, 32, (np.ones(32 * words, np.float32), np.zeros(32 * words, np.float32))).total
+    sectors = sum(len({(32 * 0 + 4 * (lane * words + word)) // 32 for lane in range(32)}) for word in range(words))
+    for access in ("global load", "global store"):
+        assert total.loc[access, ["requests", "bytes", "sectors"]].tolist() == [words, 128 * words, sectors]
 
 
 def test_a_profile_shows_itself_beside_the_source():
@@ -291,7 +301,7 @@ def test_ctrl_c_ends_it(method):
 def test_a_check_that_would_need_too_much_memory_is_refused(monkeypatch):
     monkeypatch.setattr(races, "LIMIT", 1 << 20)
     kernel = Kernel("__global__ void f(float* x) { x[threadIdx.x] = 1; }", "f")
-    assert kernel.check(1, 32, (np.ones(30000, np.float32),)) == []  # 840,000 bytes
+    assert kernel.check(1, 32, (np.ones(25000, np.float32),)) == []  # 900,000 bytes
     with pytest.raises(KernelError, match="hold 160,000 bytes, would need 1 MiB .* may take 1 MiB; check a smaller"):
         kernel.check(1, 32, (np.ones(40000, np.float32),))
 

@@ -10,7 +10,7 @@
 #include "launch.h"
 #include "signature.h"
 #ifdef CUDA_CPU_HOOKED  // a kernel's own calls of these are seen
-#define memcpy(to, from, size) cpu::move(to, from, size)
-#define memmove(to, from, size) cpu::move(to, from, size)
+#define memcpy(to, from, size) cpu::copy(to, from, size)
+#define memmove(to, from, size) cpu::copy(to, from, size)
 #define memset(to, byte, size) cpu::fill(to, byte, size)
 #endif

@@ -4,11 +4,11 @@
 
 struct __half {
   unsigned short bits;
-  MOVES(__half, (unsigned short bits) : bits(bits) {})
+  CPU_MOVES(__half, (unsigned short bits) : bits(bits) {})
 };
 struct alignas(4) __half2 {
   __half x, y;
-  MOVES(__half2, (__half x, __half y) : x(x), y(y) {})
+  CPU_MOVES(__half2, (__half x, __half y) : x(x), y(y) {})
 };
 typedef __half half;
 typedef __half2 half2;

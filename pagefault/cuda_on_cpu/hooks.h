@@ -13,43 +13,43 @@
 
 #ifdef CUDA_CPU_HOOKED
 #ifdef __clang__
-#define QUIET __attribute__((no_sanitize("thread", "coverage")))  // what is not the kernel's own code isn't seen
+#define CPU_QUIET __attribute__((no_sanitize("thread", "coverage")))  // what is not the kernel's own code isn't seen
 #else
-#define QUIET __attribute__((no_sanitize("thread"), no_sanitize_coverage, optimize("O3")))
+#define CPU_QUIET __attribute__((no_sanitize("thread"), no_sanitize_coverage, optimize("O3")))
 #endif
-#define SMALL QUIET __attribute__((always_inline)) inline
-#define UNSEEN QUIET __attribute__((noinline))
+#define CPU_SMALL CPU_QUIET __attribute__((always_inline)) inline
+#define CPU_UNSEEN CPU_QUIET __attribute__((noinline))
 #ifdef __APPLE__
-#define SECTION(name) __attribute__((section("__DATA," #name)))
+#define CPU_SECTION(name) __attribute__((section("__DATA," #name)))
 #else
-#define SECTION(name) __attribute__((section(#name)))
+#define CPU_SECTION(name) __attribute__((section(#name)))
 #endif
-#define STATE SECTION(cuda_cpu) static  // what a kernel may read and is no memory of its own
+#define CPU_STATE CPU_SECTION(cuda_cpu) static  // not the kernel's: it may read, but not write it
 #else
-#define QUIET
-#define UNSEEN
-#define STATE static
+#define CPU_QUIET
+#define CPU_UNSEEN
+#define CPU_STATE static
 #endif
 #if defined(CUDA_CPU_HOOKED) && __GNUC__ >= 10 && !defined(__clang__)
-#define SHARED static __constinit  // or g++ would guard some against being set up twice, and look at the guard
+#define CPU_SHARED static __constinit  // or g++ would guard some against being set up twice, and look at the guard
 #else
-#define SHARED static
+#define CPU_SHARED static
 #endif
 #ifdef CUDA_CPU_PROFILE
 #define __restrict  // clang++ makes more of it than g++, and they are to load alike
 #define __restrict__
-#define CONSTANT SECTION(cuda_constants) static  // not global memory: it has a cache of its own
+#define CPU_CONSTANT CPU_SECTION(cuda_constants) static  // not global memory: it has a cache of its own
 #else
-#define CONSTANT static
+#define CPU_CONSTANT static
 #endif
 namespace cpu {
 enum How { READ, WRITE, ATOMIC };
 #ifdef CUDA_CPU_HOOKED
-UNSEEN static void see(const void* address, size_t size, How how, void* pc);
-UNSEEN static void* move(void* to, const void* from, size_t size);
-#define SEE(how, address, size) cpu::see(address, size, how, __builtin_return_address(0))
+CPU_UNSEEN static void see(const void* address, size_t size, How how, void* pc);
+CPU_UNSEEN static void* move(void* to, const void* from, size_t size);
+#define CPU_SEE(how, address, size) cpu::see(address, size, how, __builtin_return_address(0))
 // A vector is loaded and stored in one piece, whatever the compiler makes of its members.
-#define MOVES(name, ...)                                                                           \
+#define CPU_MOVES(name, ...)                                                                           \
   name() = default;                                                                                \
   name __VA_ARGS__                                                                                 \
   __attribute__((always_inline)) name(const name& v) { cpu::move(this, &v, sizeof v); }            \
@@ -57,7 +57,7 @@ UNSEEN static void* move(void* to, const void* from, size_t size);
     return *(name*)cpu::move(this, &v, sizeof v);                                                  \
   }
 #else
-#define SEE(how, address, size)
-#define MOVES(name, ...)
+#define CPU_SEE(how, address, size)
+#define CPU_MOVES(name, ...)
 #endif
 }  // namespace cpu

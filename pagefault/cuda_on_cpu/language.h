@@ -13,8 +13,8 @@
 #define __global__
 #define __device__
 #define __host__
-#define __constant__ CONSTANT
-#define __shared__ SHARED  // thread blocks run one after another; build.py adds a call of cpu::Shared
+#define __constant__ CPU_CONSTANT
+#define __shared__ CPU_SHARED  // thread blocks run one after another; build.py adds a call of cpu::Shared
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
@@ -22,12 +22,12 @@
 #define VECTORS(T, name)                                                                           \
   struct alignas(2 * sizeof(T)) name##2 {                                                          \
     T x, y;                                                                                        \
-    MOVES(name##2, (T x, T y) : x(x), y(y) {})                                                     \
+    CPU_MOVES(name##2, (T x, T y) : x(x), y(y) {})                                                     \
   };                                                                                               \
   struct name##3 { T x, y, z; };  /* (loaded member by member on a GPU too) */                     \
   struct alignas(sizeof(T) < 4 ? 4 * sizeof(T) : 16) name##4 {                                     \
     T x, y, z, w;                                                                                  \
-    MOVES(name##4, (T x, T y, T z, T w) : x(x), y(y), z(z), w(w) {})                               \
+    CPU_MOVES(name##4, (T x, T y, T z, T w) : x(x), y(y), z(z), w(w) {})                               \
   };                                                                                               \
   inline name##2 make_##name##2(T x, T y) { return {x, y}; }                                       \
   inline name##3 make_##name##3(T x, T y, T z) { return {x, y, z}; }                               \
@@ -36,15 +36,20 @@ VECTORS(unsigned, uint)
 VECTORS(float, float)
 VECTORS(double, double)
 VECTORS(int, int)
+VECTORS(long long, longlong)
 VECTORS(signed char, char)
 VECTORS(unsigned char, uchar)
 VECTORS(short, short)
 VECTORS(unsigned short, ushort)
 #undef VECTORS
 
-struct dim3 { unsigned x = 1, y = 1, z = 1; };
-STATE uint3 threadIdx, blockIdx;
-STATE dim3 blockDim, gridDim;
+struct dim3 {
+  unsigned x, y, z;
+  constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+  dim3(uint3 v) : x(v.x), y(v.y), z(v.z) {}
+};
+CPU_STATE uint3 threadIdx, blockIdx;
+CPU_STATE dim3 blockDim, gridDim;
 constexpr int warpSize = 32;
 
 #define ORDERED(T)                                                                                 \
@@ -90,8 +95,8 @@ inline void __threadfence_block() {}
 // No thread is interrupted between the two halves of these, so they are atomic.
 template <class T> struct Same { typedef T type; };  // (a value converts to what it is added to)
 #define ATOMIC(name, new_value)                                                                    \
-  template <class T> UNSEEN T name(T* p, typename Same<T>::type value) {                           \
-    SEE(cpu::ATOMIC, p, sizeof *p);                                                                \
+  template <class T> CPU_UNSEEN T name(T* p, typename Same<T>::type value) {                           \
+    CPU_SEE(cpu::ATOMIC, p, sizeof *p);                                                                \
     T old = *p;                                                                                    \
     return *p = new_value, old;                                                                    \
   }
@@ -104,8 +109,8 @@ ATOMIC(atomicAnd, old & value)
 ATOMIC(atomicOr, old | value)
 ATOMIC(atomicXor, old ^ value)
 #undef ATOMIC
-template <class T> UNSEEN T atomicCAS(T* p, typename Same<T>::type expected, typename Same<T>::type value) {
-  SEE(cpu::ATOMIC, p, sizeof *p);
+template <class T> CPU_UNSEEN T atomicCAS(T* p, typename Same<T>::type expected, typename Same<T>::type value) {
+  CPU_SEE(cpu::ATOMIC, p, sizeof *p);
   T old = *p;
   if (old == expected) *p = value;
   return old;

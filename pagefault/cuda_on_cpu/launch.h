@@ -15,10 +15,11 @@ extern "C" void __asan_unpoison_memory_region(const volatile void*, size_t);
 
 namespace cpu {
 constexpr size_t STACK = 64 << 10;  // of a thread
-static double time_limit;           // in seconds of processor time
-static sigjmp_buf escape;
-static pthread_t launcher;
-static volatile int ended_by;  // the signal that ended the launch
+CPU_STATE double time_limit;           // in seconds of processor time
+CPU_STATE sigjmp_buf escape;
+CPU_STATE pthread_t launcher;
+CPU_STATE bool interruptible;
+CPU_STATE volatile int ended_by;  // the signal that ended the launch
 
 inline void say(int why, char* address) {
   ended_by = why;
@@ -48,8 +49,9 @@ inline void on_signal(int why, siginfo_t* info, void* context) {
   siglongjmp(escape, 1);
 }
 struct Guard {  // while it lives, faults, the time limit and an interrupt end the launch
-  static constexpr int COUNT = 8, SIGNALS[COUNT] = {SIGSEGV, SIGBUS, SIGFPE, SIGABRT, SIGILL, SIGTRAP, SIGVTALRM, SIGINT};
-  struct sigaction ours = {}, before[COUNT];
+  static constexpr int ALL = 8, SIGNALS[ALL] = {SIGSEGV, SIGBUS, SIGFPE, SIGABRT, SIGILL, SIGTRAP, SIGVTALRM, SIGINT};
+  const int COUNT = interruptible ? ALL : ALL - 1;
+  struct sigaction ours = {}, before[ALL];
   stack_t stack = {}, old;
   itimerval timer = {}, other;
   Guard() {
@@ -106,7 +108,7 @@ inline void on_report(const char* text) {
 }
 #endif
 
-UNSEEN inline const char* launch(dim3 grid, dim3 block, size_t shared, void** args) {
+CPU_UNSEEN inline const char* launch(dim3 grid, dim3 block, size_t shared, void** args) {
   gridDim = grid, blockDim = block, arguments = args, error[0] = 0, stopped_at = nullptr;
   if (!prepare_threads(block)) return error;
   if (posix_memalign((void**)&dynamic_shared, 128, max(shared, size_t(1)))) return "no memory for shared memory";
@@ -131,15 +133,25 @@ UNSEEN inline const char* launch(dim3 grid, dim3 block, size_t shared, void** ar
     }
   }
   if (late && !error[0]) say(late, nullptr), say_where();  // (now that no more signals come here)
-  free(dynamic_shared), fflush(stdout);
+  free(dynamic_shared);
   return error[0] ? error : nullptr;
+}
+
+// A kernel's printf().  (The C library's would keep its lock if the launch ended inside of it.)
+CPU_UNSEEN __attribute__((format(printf, 1, 2))) inline int print(const char* format, ...) {
+  char text[4096];
+  va_list values;
+  va_start(values, format);
+  int n = vsnprintf(text, sizeof text, format, values);
+  va_end(values);
+  return n > 0 ? int(write(1, text, min(size_t(n), sizeof text - 1))) : n;
 }
 
 // Call a kernel with `args` pointing to its arguments.
 template <class... A> struct Call { Call(void (*kernel)(A...), A... a) { kernel(a...); } };
-template <class T> UNSEEN T next(void**& args) { return *(T*)*args++; }
+template <class T> CPU_UNSEEN T next(void**& args) { return *(T*)*args++; }
 template <class... A> void call(void (*kernel)(A...), void** args) {
   Call<A...>{kernel, next<A>(args)...};  // braces: from left to right
 }
-struct DynamicShared { template <class T> operator T*() const { return (T*)dynamic_shared; } };
 }  // namespace cpu
+#define printf(...) cpu::print(__VA_ARGS__)

@@ -13,19 +13,19 @@ struct Region {
   const char* name;  // the dynamic shared memory has none
   bool shared;
 };
-static Region regions[128], statics[64], devices[64];  // the launch's arrays, `__shared__` and `__device__` variables
-static unsigned region_count, static_count, device_count;
-STATE char* dynamic_shared;
-static char *stacks, *stopped_at;  // stopped_at: the instruction in error
-static size_t stacks_size;
-static volatile bool busy;  // while there is nowhere to escape to
-static volatile int late;   // the signal that came then
+CPU_STATE Region regions[128], statics[64], devices[64];  // the launch's arrays, `__shared__` and `__device__` variables
+CPU_STATE unsigned region_count, static_count, device_count;
+CPU_STATE char* dynamic_shared;
+CPU_STATE char *stacks, *stopped_at;  // stopped_at: the instruction in error
+CPU_STATE size_t stacks_size;
+CPU_STATE volatile bool busy;  // while there is nowhere to escape to
+CPU_STATE volatile int late;   // the signal that came then
 
 template <class T> struct Element { static constexpr size_t size = sizeof(T); };
 template <class T, size_t N> struct Element<T[N]> : Element<T> {};
 
 // A `__shared__` variable makes itself known where it is declared, when a thread comes there.
-UNSEEN inline void make_known(const char* name, char* begin, size_t size, size_t itemsize) {
+CPU_UNSEEN inline void make_known(const char* name, char* begin, size_t size, size_t itemsize) {
   for (unsigned i = static_count; i--;)
     if (statics[i].begin == begin) return;
   if (static_count == 64) return fail("more than 64 __shared__ variables");
@@ -43,12 +43,12 @@ struct Device {
   }
 };
 // What nobody wrote is not a number.
-UNSEEN inline void poison_shared(size_t dynamic_size) {
+CPU_UNSEEN inline void poison_shared(size_t dynamic_size) {
   memset(dynamic_shared, 0xff, dynamic_size);
   for (unsigned i = 0; i < static_count; ++i) memset(statics[i].begin, 0xff, statics[i].size);
 }
 
-UNSEEN static char* image() {  // where this library lies
+CPU_UNSEEN static char* image() {  // where this library lies
   static Dl_info info;
   if (!info.dli_fbase) dladdr((void*)&region_count, &info);
   return (char*)info.dli_fbase;
@@ -60,19 +60,20 @@ UNSEEN static char* image() {  // where this library lies
 #define BOUNDS(section) extern "C" __attribute__((weak, visibility("hidden"))) char __start_##section[], __stop_##section[];
 extern "C" __attribute__((visibility("hidden"))) char _end[];  // the linker's: the end of this library
 #else
-#define BOUNDS(name) extern char __start_##name[] asm("section$start$__DATA$" #name), __stop_##name[] asm("section$end$__DATA$" #name);
+#define BOUNDS(name) extern char __start_##name[] asm("section$start$__DATA$" #name); \
+  extern char __stop_##name[] asm("section$end$__DATA$" #name);
 #endif
 BOUNDS(cuda_cpu)
 BOUNDS(cuda_constants)
 namespace cpu {
 #ifdef __linux__
-SMALL size_t image_size() { return _end - image(); }
+CPU_SMALL size_t image_size() { return _end - image(); }
 #else
-SMALL size_t image_size() { return 1 << 22; }
+CPU_SMALL size_t image_size() { return 1 << 22; }
 #endif
-SMALL bool in_image(char* a) { return size_t(a - image()) < image_size(); }
-SMALL bool inside(const Region& r, char* a, size_t size) { return a >= r.begin && a + size <= r.begin + r.size; }
-SMALL Region* find(char* a, size_t size) {
+CPU_SMALL bool in_image(char* a) { return size_t(a - image()) < image_size(); }
+CPU_SMALL bool inside(const Region& r, char* a, size_t size) { return a >= r.begin && a + size <= r.begin + r.size; }
+CPU_SMALL Region* find(char* a, size_t size) {
   for (Region* r = regions; r < regions + region_count; ++r)
     if (inside(*r, a, size)) return r;
   for (Region* r = statics; r < statics + static_count; ++r)
@@ -80,7 +81,7 @@ SMALL Region* find(char* a, size_t size) {
   return nullptr;
 }
 // The region nearest to an address, and how far away it is.
-UNSEEN static Region* nearest(char* a, size_t& least) {
+CPU_UNSEEN static Region* nearest(char* a, size_t& least) {
   Region *near = nullptr, *lists[] = {regions, statics, devices};
   unsigned counts[] = {region_count, static_count, device_count};
   least = -1;
@@ -91,7 +92,7 @@ UNSEEN static Region* nearest(char* a, size_t& least) {
     }
   return near;
 }
-UNSEEN static void outside(char* a, size_t size, How how, void* pc) {
+CPU_UNSEEN static void outside(char* a, size_t size, How how, void* pc) {
   static const char* verbs[] = {"reads", "writes", "updates"};
   const char* verb = verbs[how];
   size_t distance;
@@ -105,18 +106,19 @@ UNSEEN static void outside(char* a, size_t size, How how, void* pc) {
                        near->name, long(near->size) / each);
   else fail("%s byte %ld of the dynamic shared memory, which has %zu bytes", verb, at, near->size);
 }
-// Whether this is a thread's access to memory that it shares with others: not to its stack, STATE or a constant.
-SMALL bool counts(char* a) {
+// Whether this is a thread's access to memory that it shares with others: not to its stack, CPU_STATE or a constant.
+CPU_SMALL bool counts(char* a) {
   return size_t((char*)__builtin_frame_address(0) - stacks) < stacks_size && size_t(a - stacks) >= stacks_size &&
          size_t(a - __start_cuda_cpu) >= size_t(__stop_cuda_cpu - __start_cuda_cpu) &&
          size_t(a - __start_cuda_constants) >= size_t(__stop_cuda_constants - __start_cuda_constants);
 }
-// Of this library a kernel may write to its own variables alone, and read what isn't beside one of them.
-UNSEEN static bool in_variables(char* a, size_t size, How how) {
-  size_t distance;
+// Whether this is some other variable of the kernel's; just beside a `__shared__` one it is taken for a mistake.
+CPU_UNSEEN static bool in_variables(char* a, size_t size) {
   for (Region* r = devices; r < devices + device_count; ++r)
     if (inside(*r, a, size)) return true;
-  return in_image(a) && how == READ && (!nearest(a, distance) || distance > 256);
+  for (Region* r = statics; r < statics + static_count; ++r)
+    if (a + size > r->begin - 64 && a < r->begin + r->size + 64) return false;
+  return in_image(a);
 }
 }  // namespace cpu
 #if defined(CUDA_CPU_PROFILE)
@@ -125,25 +127,35 @@ UNSEEN static bool in_variables(char* a, size_t size, How how) {
 #include "races.h"
 #else
 namespace cpu {
-UNSEEN static void touch_other(char* a, size_t size, How how, void* pc) {
-  bool allowed = counts(a) ? in_variables(a, size, how)
+CPU_UNSEEN static void touch_other(char* a, size_t size, How how, void* pc) {
+  bool allowed = counts(a) ? in_variables(a, size)
                            : !in_image(a) || how == READ || size_t((char*)__builtin_frame_address(0) - stacks) >= stacks_size;
   if (!allowed) outside(a, size, how, pc);
 }
-SMALL void touch(char* a, size_t size, How how, void* pc) {
+CPU_SMALL void touch(char* a, size_t size, How how, void* pc) {
   if (!find(a, size)) touch_other(a, size, how, pc);
 }
 }  // namespace cpu
 #endif
+#ifndef CUDA_CPU_PROFILE
+namespace cpu {
+CPU_SMALL void touch_vector(char* a, size_t size, How how, void* pc) { touch(a, size, how, pc); }
+}  // namespace cpu
+#endif
 
 namespace cpu {
-UNSEEN static void see(const void* a, size_t size, How how, void* pc) {
+CPU_UNSEEN static void see(const void* a, size_t size, How how, void* pc) {
   if (size) touch((char*)a, size, how, pc);
 }
-UNSEEN static void* move(void* to, const void* from, size_t size) {
-  return SEE(READ, from, size), SEE(WRITE, to, size), memmove(to, from, size);
+CPU_UNSEEN static void* move(void* to, const void* from, size_t size) {
+  touch_vector((char*)from, size, READ, __builtin_return_address(0));
+  touch_vector((char*)to, size, WRITE, __builtin_return_address(0));
+  return memmove(to, from, size);
 }
-UNSEEN static void* fill(void* to, int byte, size_t size) { return SEE(WRITE, to, size), memset(to, byte, size); }
+CPU_UNSEEN static void* copy(void* to, const void* from, size_t size) {
+  return CPU_SEE(READ, from, size), CPU_SEE(WRITE, to, size), memmove(to, from, size);
+}
+CPU_UNSEEN static void* fill(void* to, int byte, size_t size) { return CPU_SEE(WRITE, to, size), memset(to, byte, size); }
 struct Place { const char* file; unsigned line, column; };
 struct Type { unsigned short kind, info; char name[1]; };
 struct Bounds { Place place; Type *array, *index; };
@@ -153,34 +165,36 @@ struct Mismatch { Place place; Type* type; unsigned char log_alignment, kind; };
 #define PC __builtin_return_address(0)
 extern "C" {
 #define HOOKS(n)                                                                                   \
-  UNSEEN void __tsan_read##n(char* a) { cpu::touch(a, n, cpu::READ, PC); }                         \
-  UNSEEN void __tsan_write##n(char* a) { cpu::touch(a, n, cpu::WRITE, PC); }                       \
-  UNSEEN void __tsan_unaligned_read##n(char* a) { cpu::touch(a, n, cpu::READ, PC); }               \
-  UNSEEN void __tsan_unaligned_write##n(char* a) { cpu::touch(a, n, cpu::WRITE, PC); }
+  CPU_UNSEEN void __tsan_read##n(char* a) { cpu::touch(a, n, cpu::READ, PC); }                         \
+  CPU_UNSEEN void __tsan_write##n(char* a) { cpu::touch(a, n, cpu::WRITE, PC); }                       \
+  CPU_UNSEEN void __tsan_unaligned_read##n(char* a) { cpu::touch(a, n, cpu::READ, PC); }               \
+  CPU_UNSEEN void __tsan_unaligned_write##n(char* a) { cpu::touch(a, n, cpu::WRITE, PC); }
 HOOKS(1) HOOKS(2) HOOKS(4) HOOKS(8) HOOKS(16)
 #undef HOOKS
-UNSEEN void __tsan_read_range(char* a, size_t n) { SEE(cpu::READ, a, n); }
-UNSEEN void __tsan_write_range(char* a, size_t n) { SEE(cpu::WRITE, a, n); }
-UNSEEN void* __tsan_memset(void* a, int c, size_t n) { return cpu::see(a, n, cpu::WRITE, PC), memset(a, c, n); }
-UNSEEN void* __tsan_memcpy(void* a, const void* b, size_t n) {
+CPU_UNSEEN void __tsan_read_range(char* a, size_t n) { CPU_SEE(cpu::READ, a, n); }
+CPU_UNSEEN void __tsan_write_range(char* a, size_t n) { CPU_SEE(cpu::WRITE, a, n); }
+CPU_UNSEEN void* __tsan_memset(void* a, int c, size_t n) { return cpu::see(a, n, cpu::WRITE, PC), memset(a, c, n); }
+CPU_UNSEEN void* __tsan_memcpy(void* a, const void* b, size_t n) {
   return cpu::see(b, n, cpu::READ, PC), cpu::see(a, n, cpu::WRITE, PC), memmove(a, b, n);
 }
 #if defined(__clang__) && __clang_major__ < 15  // it copies structures with this
-__attribute__((visibility("hidden"))) UNSEEN void* memcpy(void* a, const void* b, size_t n) throw() {
+__attribute__((visibility("hidden"))) CPU_UNSEEN void* memcpy(void* a, const void* b, size_t n) throw() {
   return cpu::see(b, n, cpu::READ, PC), cpu::see(a, n, cpu::WRITE, PC), memmove(a, b, n);
 }
 #endif
-UNSEEN void* __tsan_memmove(void* a, const void* b, size_t n) {
+CPU_UNSEEN void* __tsan_memmove(void* a, const void* b, size_t n) {
   return cpu::see(b, n, cpu::READ, PC), cpu::see(a, n, cpu::WRITE, PC), memmove(a, b, n);
 }
-UNSEEN void __tsan_init() {}
-UNSEEN void __tsan_func_entry(void*) {}
-UNSEEN void __tsan_func_exit() {}
-UNSEEN void __ubsan_handle_out_of_bounds(cpu::Bounds* b, size_t index) {
+CPU_UNSEEN void __tsan_vptr_update(void**, void*) {}
+CPU_UNSEEN void __tsan_vptr_read(void**) {}
+CPU_UNSEEN void __tsan_init() {}
+CPU_UNSEEN void __tsan_func_entry(void*) {}
+CPU_UNSEEN void __tsan_func_exit() {}
+CPU_UNSEEN void __ubsan_handle_out_of_bounds(cpu::Bounds* b, size_t index) {
   long i = b->index->info & 1 && b->index->info >> 1 < 6 ? long(int(index)) : long(index);
   cpu::fail("index %ld in line %u is out of bounds of %s", i, b->place.line, b->array->name);
 }
-UNSEEN void __ubsan_handle_type_mismatch_v1(cpu::Mismatch* m, void* a) {
+CPU_UNSEEN void __ubsan_handle_type_mismatch_v1(cpu::Mismatch* m, void* a) {
   cpu::fail("misaligned address %p in line %u: %s needs a multiple of %d", a, m->place.line, m->type->name,
             1 << m->log_alignment);
 }

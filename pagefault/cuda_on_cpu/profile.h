@@ -3,7 +3,7 @@
 // are played in step, as a GPU runs them: those go on that are deepest in calls, and of them those first
 // in the code.  What they access in one block together is one request.
 //
-// (All that runs here is QUIET and calls nothing that isn't, or it would be seen itself.)
+// (All that runs here is CPU_QUIET and calls nothing that isn't, or it would be seen itself.)
 #pragma once
 #include <stddef.h>
 #if defined(__clang__) ? __clang_major__ < 13 : __GNUC__ < 12
@@ -43,7 +43,7 @@ static bool launch_begins(size_t) {
 }
 
 // Sectors of 32 bytes that a request touches.
-SMALL unsigned sectors(const size_t* at, size_t size, unsigned lanes) {
+CPU_SMALL unsigned sectors(const size_t* at, size_t size, unsigned lanes) {
   size_t seen[64], least = ~size_t(0), most = 0;
   unsigned n = 0;
   for (; lanes; lanes &= lanes - 1) {
@@ -62,7 +62,7 @@ SMALL unsigned sectors(const size_t* at, size_t size, unsigned lanes) {
   return n;
 }
 // Wavefronts of shared memory: one gives each of the 32 banks' words to all lanes that ask for it.
-SMALL unsigned wavefronts(const size_t* at, size_t size, unsigned lanes) {
+CPU_SMALL unsigned wavefronts(const size_t* at, size_t size, unsigned lanes) {
   size_t seen[64];
   unsigned n = 0, most = 0;
   uint8_t bank[32] = {};
@@ -80,7 +80,7 @@ SMALL unsigned wavefronts(const size_t* at, size_t size, unsigned lanes) {
 }
 
 // One access of each of some lanes, at one site.
-SMALL void request(Site& s, const size_t* at, unsigned lanes) {
+CPU_SMALL void request(Site& s, const size_t* at, unsigned lanes) {
   ++s.requests, s.bytes += s.size * __builtin_popcount(lanes);
   if (!s.shared) return void(s.units += sectors(at, s.size, lanes));
   unsigned at_once = s.size <= 4 ? 32 : s.size <= 8 ? 16 : 8;  // lanes that shared memory serves
@@ -90,7 +90,7 @@ SMALL void request(Site& s, const size_t* at, unsigned lanes) {
   }
 }
 // The accesses of some lanes in the block that they are in.
-SMALL void play_block(unsigned lanes) {
+CPU_SMALL void play_block(unsigned lanes) {
   size_t at[32];
   while (lanes == ~0u) {  // the quick way, as long as all do the same
     Event first = *next_event[0], different = 0;
@@ -114,7 +114,7 @@ SMALL void play_block(unsigned lanes) {
   }
 }
 // The lanes that go on, and in which block.
-SMALL unsigned choose(int lanes, unsigned full, Event& where) {
+CPU_SMALL unsigned choose(int lanes, unsigned full, Event& where) {
   Event different = 0;
   where = *next_event[0];
   for (int i = 1; i < lanes; ++i) different |= *next_event[i] ^ where;
@@ -130,7 +130,7 @@ SMALL unsigned choose(int lanes, unsigned full, Event& where) {
   return where == END ? 0 : chosen;
 }
 // Play what the lanes of a warp wrote down, as far as it is known what each of them does.
-UNSEEN static void count_requests(int lanes) {
+CPU_UNSEEN static void count_requests(int lanes) {
   unsigned full = 0;  // these have more to tell
   for (int i = 0; i < lanes; ++i) {
     Trace& t = traces[i];
@@ -157,10 +157,10 @@ UNSEEN static void count_requests(int lanes) {
 }
 
 // The site of an access: `s`, or one of the following that has the same hash; null if there is nothing to count.
-UNSEEN static Site* find_site(Site* s, size_t key, char* a, size_t size, How how, void* pc) {
+CPU_UNSEEN static Site* find_site(Site* s, size_t key, char* a, size_t size, How how, void* pc) {
   if (!counts(a)) return nullptr;
   Region* r = find(a, size);
-  if (!r && in_variables(a, size, how)) r = &variables;
+  if (!r && in_variables(a, size)) r = &variables;
   if (!r) return outside(a, size, how, pc), nullptr;
   while (s->key && (s->key != key || s->shared != r->shared)) s = s == sites + SITES - 1 ? sites : s + 1;
   if (!s->key && ++site_count == SITES) return fail("more than %u places in the code access memory", SITES - 1), nullptr;
@@ -168,7 +168,7 @@ UNSEEN static Site* find_site(Site* s, size_t key, char* a, size_t size, How how
   s->key = key, s->begin = r->begin, s->room = r->size - size + 1, s->at = r->at;
   return s;
 }
-SMALL void piece(char* a, size_t size, How how, void* pc) {
+CPU_SMALL void piece(char* a, size_t size, How how, void* pc) {
   size_t key = size_t(pc) << 7 | how << 5 | size;
   Site* s = sites + (key * 0x9e3779b97f4a7c15 >> 53);
   if ((s->key != key || size_t(a - s->begin) >= s->room) && !(s = find_site(s, key, a, size, how, pc))) return;
@@ -177,13 +177,19 @@ SMALL void piece(char* a, size_t size, How how, void* pc) {
   t.events[t.size++] = ACCESS | Event(s - sites) << 48 | (s->at + (a - s->begin));
   while (t.size == EVENTS) leave();
 }
-SMALL void touch(char* a, size_t size, How how, void* pc) {
+CPU_SMALL void touch_vector(char* a, size_t size, How how, void* pc) {
   for (; size > 16; a += 16, size -= 16) piece(a, 16, how, pc);
+  piece(a, size, how, pc);
+}
+// A structure is moved in pieces that are aligned for sure: members of four bytes, as most have.
+CPU_SMALL void touch(char* a, size_t size, How how, void* pc) {
+  if (size > 8)
+    for (; size > 4; a += 4, size -= 4) piece(a, 4, how, pc);
   piece(a, size, how, pc);
 }
 }  // namespace cpu
 
-extern "C" UNSEEN void __sanitizer_cov_trace_pc() {  // at the start of each basic block
+extern "C" CPU_UNSEEN void __sanitizer_cov_trace_pc() {  // at the start of each basic block
   using namespace cpu;
   char* here = (char*)__builtin_frame_address(0);
   if (size_t(here - stacks) >= stacks_size) return;

@@ -15,11 +15,11 @@ struct Access {
   uint16_t thread, site : 12, bytes : 4;  // bytes: which ones of the cell's
 };
 struct Cell {  // of up to four bytes
-  Access write;
+  Access write, plain; // the last write, and the last one that wasn't atomic
   Access read, other;  // the last read, and the last one by another warp
   uint32_t lanes;      // of the last read's warp: which ones joined it
 };
-static_assert(sizeof(Cell) == 28, "as in races.py");
+static_assert(sizeof(Cell) == 36, "as in races.py");
 struct Finding {
   size_t what, shared, offset, itemsize, pc[2], how[2], block[2], thread[2];
   char name[64];
@@ -50,10 +50,10 @@ static bool launch_begins(size_t blocks) {
   return block_times;
 }
 
-UNSEEN static void threads_met() { barrier_passed = ++now; }
-UNSEEN static void block_begins() { threads_met(), block_times[++block] = block_began = now; }
+CPU_UNSEEN static void threads_met() { barrier_passed = ++now; }
+CPU_UNSEEN static void block_begins() { threads_met(), block_times[++block] = block_began = now; }
 // Lanes of a warp met at a collective: now each knows what any of them knew.
-UNSEEN static void lanes_met(Thread* warp, unsigned group, unsigned live) {
+CPU_UNSEEN static void lanes_met(Thread* warp, unsigned group, unsigned live) {
   Time(*k)[32] = known + (warp - threads), best;
   ++now;
   if (strict && !warp[__builtin_ctz(group)].fence) return;
@@ -66,17 +66,17 @@ UNSEEN static void lanes_met(Thread* warp, unsigned group, unsigned live) {
 }
 
 // Whether an access comes before what the running thread does now.
-SMALL bool ordered(Access a, Region* r) {
+CPU_SMALL bool ordered(Access a, Region* r) {
   int me = int(self - threads);
   if (a.when < block_began) return !a.when || r->shared;  // (each thread block has its own shared memory)
   if (a.when < barrier_passed || a.thread == me) return true;
   return a.thread / 32 == me / 32 && (a.when < warp_met[me / 32] || a.when < known[me][a.thread % 32]);
 }
 
-SMALL size_t number(Region* r) {
+CPU_SMALL size_t number(Region* r) {
   return r == &variables ? 192 : r >= statics && r < statics + 64 ? r - statics : 64 + (r - regions);
 }
-UNSEEN static void found(What what, Region* r, size_t offset, Access a, Access b) {
+CPU_UNSEEN static void found(What what, Region* r, size_t offset, Access a, Access b) {
   Site *p = sites + a.site, *q = sites + b.site;
   for (Finding* f = findings; f < findings + finding_count; ++f)
     if (f->what == what && f->pc[0] == p->pc && f->pc[1] == q->pc) return;
@@ -88,13 +88,13 @@ UNSEEN static void found(What what, Region* r, size_t offset, Access a, Access b
   snprintf(f->name, sizeof f->name, "%s", r->name ? r->name : "");
 }
 
-SMALL bool race(Access a, Access mine, Region* r) { return a.bytes & mine.bytes && !ordered(a, r); }
-UNSEEN static void check(Region* r, Cell* c, size_t offset, Access mine) {
+CPU_SMALL bool race(Access a, Access mine, Region* r) { return a.bytes & mine.bytes && !ordered(a, r); }
+CPU_UNSEEN static void check(Region* r, Cell* c, size_t offset, Access mine) {
   How how = How(sites[mine.site].how);
-  bool both_atomic = how == ATOMIC && sites[c->write.site].how == ATOMIC;
+  bool last_atomic = c->write.when && sites[c->write.site].how == ATOMIC, both_atomic = how == ATOMIC && last_atomic;
   bool after = ordered(c->write, r);  // the last write
-  if (!both_atomic && race(c->write, mine, r)) found(RACE, r, offset, c->write, mine);
-  if (r->shared && how != WRITE && c->write.when < block_began) found(UNWRITTEN, r, offset, mine, mine);
+  if (race(c->plain, mine, r)) found(RACE, r, offset, c->plain, mine);
+  if (last_atomic && how != ATOMIC && race(c->write, mine, r)) found(RACE, r, offset, c->write, mine);
   if (how == READ) {
     bool near = c->read.when >= block_began && c->read.thread / 32 == mine.thread / 32;
     if (!near && (r->shared || !c->other.when || c->other.when >= block_began)) c->other = c->read;
@@ -108,10 +108,11 @@ UNSEEN static void check(Region* r, Cell* c, size_t offset, Access mine) {
     if (race(c->read, mine, r)) found(RACE, r, offset, c->read, mine);
   }
   c->read = c->other = {};  // (what is in no order with an earlier write of ours would be lost)
+  if (how == WRITE) c->plain = mine;
   if (both_atomic ? after : how != ATOMIC || c->write.when != now || c->write.thread != mine.thread) c->write = mine;
 }
 
-SMALL unsigned find_site(size_t pc, How how) {
+CPU_SMALL unsigned find_site(size_t pc, How how) {
   unsigned i = (pc * 4 + how) * 0x9e3779b97f4a7c15 >> 52;
   while (sites[i].pc && (sites[i].pc != pc || sites[i].how != how)) i = (i + 1) % SITES;
   if (!sites[i].pc && ++site_count == SITES) fail("more than %u sites in the code access memory", SITES - 1);
@@ -119,10 +120,10 @@ SMALL unsigned find_site(size_t pc, How how) {
   return i;
 }
 // (Not inlined: it would be in six hooks.)
-UNSEEN static void touch(char* a, size_t size, How how, void* pc) {
+CPU_UNSEEN static void touch(char* a, size_t size, How how, void* pc) {
   if (!counts(a)) return;
   Region* r = find(a, size);
-  if (!r && in_variables(a, size, how)) r = &variables;
+  if (!r && in_variables(a, size)) r = &variables;
   if (!r) return outside(a, size, how, pc);
   size_t grain = r->shared ? 1 : r->itemsize < 4 ? r->itemsize : 4, offset = a - r->begin;
   Cell*& of = cells[number(r)];
@@ -132,7 +133,11 @@ UNSEEN static void touch(char* a, size_t size, How how, void* pc) {
     if (!of) return fail("no memory to remember who touched %s", r->name ? r->name : "the dynamic shared memory");
   }
   Access mine = {now, uint16_t(self - threads), uint16_t(find_site(size_t(pc), how)), 0};
-  for (size_t i = offset / grain; i <= (offset + size - 1) / grain; ++i) {
+  size_t first = offset / grain, last = (offset + size - 1) / grain;
+  bool written = !r->shared || how == WRITE;  // at least in part: a structure may have bytes that nobody writes
+  for (size_t i = first; i <= last && !written; ++i) written = of[i].write.when >= block_began;
+  if (!written) found(UNWRITTEN, r, offset, mine, mine);
+  for (size_t i = first; i <= last; ++i) {
     size_t begin = i * grain < offset ? offset - i * grain : 0, end = offset + size - i * grain;
     mine.bytes = (1 << (end < grain ? end : grain)) - (1 << begin);
     check(r, of + i, offset, mine);

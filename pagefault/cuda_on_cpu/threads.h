@@ -19,20 +19,20 @@ struct Thread {
   fibers::Context context;
   char* stack_end;
 };
-static Thread threads[1024], *self;
-static fibers::Context host;
-static uint64_t brought[32];  // by the lanes of the running warp, to the collective they leave
-static char error[1024];      // what went wrong; a launch ends at the first
-static bool backwards;        // the last thread first: shows where a barrier is missing
-static Thread* last;          // of the running warp, in the order in which they run
-static int step;              // to the next one: 1 or -1
-static void (*body)(void**);
-static void** arguments;
+CPU_STATE Thread threads[1024], *self;
+CPU_STATE fibers::Context host;
+CPU_STATE uint64_t brought[32];  // by the lanes of the running warp, to the collective they leave
+CPU_STATE char error[1024];      // what went wrong; a launch ends at the first
+CPU_STATE bool backwards;        // the last thread first: shows where a barrier is missing
+CPU_STATE Thread* last;          // of the running warp, in the order in which they run
+CPU_STATE int step;              // to the next one: 1 or -1
+CPU_STATE void (*body)(void**);
+CPU_STATE void** arguments;
 
-UNSEEN inline int lane() { return self->lane; }
-UNSEEN inline void leave() { fibers::swap(self->context, host); }
+CPU_UNSEEN inline int lane() { return self->lane; }
+CPU_UNSEEN inline void leave() { fibers::swap(self->context, host); }
 // The running thread has to wait: the next of its warp that can run does, or else the host.
-UNSEEN inline void wait(State why, int line) {
+CPU_UNSEEN inline void wait(State why, int line) {
   Thread* from = self;
   from->state = why, from->line = line;
   while (self != last && !error[0]) {  // (an error that a sanitizer reports and goes on after)
@@ -43,31 +43,31 @@ UNSEEN inline void wait(State why, int line) {
 }
 
 // The running thread is in error; it will not go on.
-UNSEEN __attribute__((format(printf, 1, 2))) inline void fail(const char* format, ...) {
+CPU_UNSEEN __attribute__((format(printf, 1, 2))) inline void fail(const char* format, ...) {
   va_list values;
   va_start(values, format), vsnprintf(error, sizeof error, format, values), va_end(values);
   leave();
 }
 // The host has found what is wrong with some waiting thread.
-UNSEEN inline bool blame(Thread& t, const char* format, unsigned a, unsigned b) {
+CPU_UNSEEN inline bool blame(Thread& t, const char* format, unsigned a, unsigned b) {
   threadIdx = t.index, self = &t;
   snprintf(error, sizeof error, format, a, b);
   return false;
 }
 
-UNSEEN inline void run_thread() {
+CPU_UNSEEN inline void run_thread() {
   for (;;) body(arguments), wait(DONE, 0);  // a round for each thread block
 }
 
 #ifdef CUDA_CPU_PROFILE
-UNSEEN static void count_requests(int lanes);
+CPU_UNSEEN static void count_requests(int lanes);
 #else
 inline void count_requests(int) {}
 #endif
 #ifdef CUDA_CPU_RACES  // what orders accesses to memory
-UNSEEN static void block_begins();
-UNSEEN static void threads_met();
-UNSEEN static void lanes_met(Thread* warp, unsigned group, unsigned live);
+CPU_UNSEEN static void block_begins();
+CPU_UNSEEN static void threads_met();
+CPU_UNSEEN static void lanes_met(Thread* warp, unsigned group, unsigned live);
 #else
 inline void block_begins() {}
 inline void threads_met() {}
@@ -75,7 +75,7 @@ inline void lanes_met(Thread*, unsigned, unsigned) {}
 #endif
 
 // Whether lanes wait at the same collective.
-UNSEEN inline bool alike(Thread* warp, unsigned group) {
+CPU_UNSEEN inline bool alike(Thread* warp, unsigned group) {
   Thread& first = warp[__builtin_ctz(group)];
   for (; group; group &= group - 1) {
     Thread& t = warp[__builtin_ctz(group)];
@@ -85,7 +85,7 @@ UNSEEN inline bool alike(Thread* warp, unsigned group) {
 }
 
 // Release the waiting lanes of a warp that are complete: all live lanes that their mask names have come.
-UNSEEN inline unsigned release(Thread* warp, unsigned live, unsigned arrived) {
+CPU_UNSEEN inline unsigned release(Thread* warp, unsigned live, unsigned arrived) {
   unsigned released = 0;
   for (uint64_t& b : brought) b = ~0ull;  // not a number, if a shuffle reads from a lane that isn't there
   for (unsigned rest = arrived, group; rest; rest &= ~group) {
@@ -102,7 +102,7 @@ UNSEEN inline unsigned release(Thread* warp, unsigned live, unsigned arrived) {
 }
 
 // Run the threads of a warp until each is done or at __syncthreads().
-UNSEEN inline bool run_warp(Thread* warp, int lanes) {
+CPU_UNSEEN inline bool run_warp(Thread* warp, int lanes) {
   Thread* first = backwards ? warp + lanes - 1 : warp;
   last = backwards ? warp : warp + lanes - 1, step = backwards ? -1 : 1;
   for (;;) {
@@ -125,7 +125,7 @@ UNSEEN inline bool run_warp(Thread* warp, int lanes) {
   }
 }
 
-UNSEEN inline bool run_block(unsigned size) {
+CPU_UNSEEN inline bool run_block(unsigned size) {
   for (Thread* t = threads; t < threads + size; ++t) t->state = READY, t->line = 0;
   block_begins();
   for (unsigned line = 1, warps = (size + 31) / 32; line;) {
@@ -147,15 +147,16 @@ UNSEEN inline bool run_block(unsigned size) {
 }
 
 // ---- barriers and warp collectives --------------------------------------------------------------
-UNSEEN inline void check_width(int width, int line) {
-  if (width < 1 || width > 32 || width & (width - 1)) fail("width %d of the shuffle in line %d is not 1, 2, 4, 8, 16 or 32", width, line);
+CPU_UNSEEN inline void check_width(int width, int line) {
+  if (width < 1 || width > 32 || width & (width - 1))
+    fail("width %d of the shuffle in line %d is not 1, 2, 4, 8, 16 or 32", width, line);
 }
-UNSEEN inline void bring(unsigned mask, uint64_t value, int line, bool fence = false) {
+CPU_UNSEEN inline void bring(unsigned mask, uint64_t value, int line, bool fence = false) {
   if (!(mask >> lane() & 1)) fail("lane %d is not in the mask 0x%08x of its collective in line %d", lane(), mask, line);
   self->mask = mask, self->value = value, self->fence = fence;
   wait(AT_WARP, line);
 }
-template <class T> UNSEEN T shuffle(unsigned mask, T value, int from, bool inside, int line) {
+template <class T> CPU_UNSEEN T shuffle(unsigned mask, T value, int from, bool inside, int line) {
   static_assert(sizeof value <= 8, "a shuffle moves up to 8 bytes");
   uint64_t bits = 0;
   memcpy(&bits, &value, sizeof value);
@@ -166,29 +167,29 @@ template <class T> UNSEEN T shuffle(unsigned mask, T value, int from, bool insid
 }  // namespace cpu
 
 #define LINE int line = __builtin_LINE()  // of the call
-UNSEEN inline void __syncthreads(LINE) { cpu::wait(cpu::AT_BLOCK, line); }
-UNSEEN inline void __syncwarp(unsigned mask = ~0u, LINE) { cpu::bring(mask, 0, line, true); }
-template <class T> UNSEEN T __shfl_sync(unsigned mask, T value, int from, int width = 32, LINE) {
+CPU_UNSEEN inline void __syncthreads(LINE) { cpu::wait(cpu::AT_BLOCK, line); }
+CPU_UNSEEN inline void __syncwarp(unsigned mask = ~0u, LINE) { cpu::bring(mask, 0, line, true); }
+template <class T> CPU_UNSEEN T __shfl_sync(unsigned mask, T value, int from, int width = 32, LINE) {
   cpu::check_width(width, line);
   int first = cpu::lane() & -width;
   return cpu::shuffle(mask, value, first + (from & (width - 1)), true, line);
 }
-template <class T> UNSEEN T __shfl_xor_sync(unsigned mask, T value, int flip, int width = 32, LINE) {
+template <class T> CPU_UNSEEN T __shfl_xor_sync(unsigned mask, T value, int flip, int width = 32, LINE) {
   cpu::check_width(width, line);
   int from = cpu::lane() ^ (flip & 31);
   return cpu::shuffle(mask, value, from, from <= (cpu::lane() | (width - 1)), line);
 }
-template <class T> UNSEEN T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32, LINE) {
+template <class T> CPU_UNSEEN T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32, LINE) {
   cpu::check_width(width, line);
   int from = cpu::lane() + int(by & 31);
   return cpu::shuffle(mask, value, from, from <= (cpu::lane() | (width - 1)), line);
 }
-template <class T> UNSEEN T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32, LINE) {
+template <class T> CPU_UNSEEN T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32, LINE) {
   cpu::check_width(width, line);
   int from = cpu::lane() - int(by & 31);
   return cpu::shuffle(mask, value, from, from >= (cpu::lane() & -width), line);
 }
-UNSEEN inline unsigned __ballot_sync(unsigned mask, bool vote, LINE) {
+CPU_UNSEEN inline unsigned __ballot_sync(unsigned mask, bool vote, LINE) {
   unsigned votes = 0;
   cpu::bring(mask, vote, line);
   for (int i = 0; i < 32; ++i) votes |= unsigned(mask >> i & cpu::brought[i] & 1) << i;
@@ -200,7 +201,8 @@ inline bool __all_sync(unsigned mask, bool vote, LINE) { return !__ballot_sync(m
 
 inline void __trap(int line = __builtin_LINE()) { cpu::fail("__trap() in line %d", line); }
 #ifdef __linux__  // what a false assert() calls
-extern "C" __attribute__((visibility("hidden"))) void __assert_fail(const char* truth, const char*, unsigned line, const char*) throw() {
+extern "C" __attribute__((visibility("hidden")))
+void __assert_fail(const char* truth, const char*, unsigned line, const char*) throw() {
   cpu::fail("assertion in line %u failed: %s", line, truth);
   abort();
 }
