@@ -53,7 +53,8 @@ class Kernel:
 
         Found are races within and between thread blocks, reads of shared memory that nobody wrote, and the first
         access outside of the arrays, which ends the launch. strict: of the collectives of a warp only __syncwarp()
-        orders memory, which is all that CUDA promises. Raises what a launch raises for other mistakes, and
+        orders memory, which is all that CUDA promises. Atomics order nothing here: a spin lock, or a last thread block
+        that adds up what the others wrote, is reported as a race. Raises what a launch raises for other mistakes, and
         KernelError if the launch's memory is too large to remember who touched it.
         """
         return check(self._cpu, *self._shape(grid, block), self._on_host(args), shared_mem, strict)

@@ -6,7 +6,7 @@ from pathlib import Path
 from .errors import KernelError
 
 KERNELS = Path(__file__).parent / "kernels"
-VARIABLES = re.compile(r'''//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+'  # comments, text and directives are left alone
+VARIABLES = re.compile(r'''//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+'  # comments, text, directives stay as they are
     |^[ \t]*\#(?:\\\n|[^\n])*
     |\bextern\s+__device__
     |\b(?P<extern>extern\s+(?P<type>(?:\w+\s+)*?))?(?:static\s+)?(?:__align__\s*\([^)]*\)\s*)?__shared__\s+
