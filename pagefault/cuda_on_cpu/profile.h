@@ -37,6 +37,7 @@ static unsigned site_count;
 static bool launch_begins(size_t) {
   memset(sites, 0, sizeof sites);
   for (Trace& t : traces) t.size = 0;
+  for (int i = 0; i < 1024; ++i) threads[i].trace = traces + i % 32;
   variables = {image(), image_size(), 1, size_t(1) << 40, nullptr, false};
   site_count = 0;
   return true;
@@ -94,9 +95,11 @@ CPU_SMALL void play_block(unsigned lanes) {
   size_t at[32];
   while (lanes == ~0u) {  // the quick way, as long as all do the same
     Event first = *next_event[0], different = 0;
+#pragma GCC unroll 8
     for (int i = 0; i < 32; ++i) at[i] = *next_event[i] & LOW, different |= *next_event[i] ^ first;
     if (different & ~LOW) break;
     if (!(first & ACCESS)) return;
+#pragma GCC unroll 8
     for (int i = 0; i < 32; ++i) ++next_event[i];
     request(sites[(first & ~ACCESS) >> 48], at, lanes);
   }
@@ -172,7 +175,7 @@ CPU_SMALL void piece(char* a, size_t size, How how, void* pc) {
   size_t key = size_t(pc) << 7 | how << 5 | size;
   Site* s = sites + (key * 0x9e3779b97f4a7c15 >> 53);
   if ((s->key != key || size_t(a - s->begin) >= s->room) && !(s = find_site(s, key, a, size, how, pc))) return;
-  Trace& t = traces[self->lane];
+  Trace& t = *self->trace;
   if (!t.size) t.events[t.size++] = self->block;  // after a barrier a block goes on
   t.events[t.size++] = ACCESS | Event(s - sites) << 48 | (s->at + (a - s->begin));
   while (t.size == EVENTS) leave();
@@ -193,7 +196,7 @@ extern "C" CPU_UNSEEN void __sanitizer_cov_trace_pc() {  // at the start of each
   using namespace cpu;
   char* here = (char*)__builtin_frame_address(0);
   if (size_t(here - stacks) >= stacks_size) return;
-  Trace& t = traces[self->lane];
+  Trace& t = *self->trace;
   self->block = (0xfff - Event(self->stack_end - here) / 16) << 48 | Event(__builtin_return_address(0));
   t.last_block = t.size, t.events[t.size++] = self->block;
   while (t.size == EVENTS) leave();

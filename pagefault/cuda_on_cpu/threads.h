@@ -16,6 +16,7 @@ struct Thread {
   unsigned mask;   // the lanes that the collective it waits at names
   uint64_t value;  // what it brings to that collective
   uint64_t block;  // where it is in the code: profile.h's
+  struct Trace* trace;
   fibers::Context context;
   char* stack_end;
 };
