@@ -125,7 +125,9 @@ class CPUFunction:
                 return KeyboardInterrupt()
             signal.raise_signal(signal.SIGINT)  # the program's own handler
             return KernelError(f"{self.kernel.name}: interrupted")
-        what, _, where = error.rpartition("; ")
+        what, sign, where = error.rpartition("; ")
+        if not sign:  # no thread ran
+            return KernelError(f"{self.kernel.name}: {error}")
         at = library.stopped_at()
         line = at and (source_lines(library._name, [at], self.files) or [None])[0]
         return KernelError(f"{self.kernel.name}: {what}" + (f", in line {line[1]} of {line[0]}" if line else "") + f"; {where}")

@@ -489,3 +489,19 @@ def test_another_handler_of_interrupts_is_heard():
     except KernelError as error: print(error, heard)"""
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert run.stdout == "f: interrupted [1]\n", run.stderr
+
+
+def test_a_launch_that_finds_no_memory_says_so_and_is_no_interrupt():
+    code = f"""if True:
+    import resource, signal, threading, os, time, numpy as np
+    from pagefault import Kernel, KernelError
+    x, kernel = np.ones(8, "f"), Kernel({SCALE!r}, "scale")
+    try: kernel((1,), (8,), (x, x, 3))  # (one argument is missing: compiles, and runs nothing)
+    except TypeError: pass
+    resource.setrlimit(resource.RLIMIT_AS, (int(open("/proc/self/statm").read().split()[0]) * 4096 + (8 << 20),) * 2)
+    try: kernel((1,), (8,), (x, x, 3, 8))
+    except KernelError as error: print(error, x[0])"""
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("needs Linux's /proc to know how much memory is in use")
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.stdout == "scale: no memory for the threads' stacks 1.0\n", run.stderr

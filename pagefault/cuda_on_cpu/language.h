@@ -14,7 +14,7 @@
 #define __device__
 #define __host__
 #define __constant__ CPU_CONSTANT
-#define __shared__ CPU_SHARED  // thread blocks run one after another; build.py adds a call of cpu::Shared
+#define __shared__ CPU_SHARED  // thread blocks run one after another; translate.py adds a cpu::Shared
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))

@@ -58,7 +58,7 @@ struct Guard {  // while it lives, faults, the time limit and an interrupt end t
     static char memory[64 << 10];
     stack.ss_sp = memory, stack.ss_size = sizeof memory;
     ours.sa_sigaction = on_signal, ours.sa_flags = SA_SIGINFO | SA_ONSTACK;
-    launcher = pthread_self(), late = ended_by = 0, busy = true;
+    launcher = pthread_self(), late = 0, busy = true;
     sigaltstack(&stack, &old);
     for (int i = 0; i < COUNT; ++i) sigaction(SIGNALS[i], &ours, before + i);
     timer.it_value.tv_sec = time_t(time_limit);
@@ -109,7 +109,7 @@ inline void on_report(const char* text) {
 #endif
 
 CPU_UNSEEN inline const char* launch(dim3 grid, dim3 block, size_t shared, void** args) {
-  gridDim = grid, blockDim = block, arguments = args, error[0] = 0, stopped_at = nullptr;
+  gridDim = grid, blockDim = block, arguments = args, error[0] = 0, stopped_at = nullptr, ended_by = 0;
   if (!prepare_threads(block)) return error;
   if (posix_memalign((void**)&dynamic_shared, 128, max(shared, size_t(1)))) return "no memory for shared memory";
   regions[region_count++] = {dynamic_shared, shared, 1, 0, nullptr, true};
