@@ -498,7 +498,8 @@ def test_a_launch_that_finds_no_memory_says_so_and_is_no_interrupt():
     x, kernel = np.ones(8, "f"), Kernel({SCALE!r}, "scale")
     try: kernel((1,), (8,), (x, x, 3))  # (one argument is missing: compiles, and runs nothing)
     except TypeError: pass
-    resource.setrlimit(resource.RLIMIT_AS, (int(open("/proc/self/statm", encoding="utf-8").read().split()[0]) * 4096 + (8 << 20),) * 2)
+    pages = int(open("/proc/self/statm", encoding="utf-8").read().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (8 << 20),) * 2)
     try: kernel((1,), (8,), (x, x, 3, 8))
     except KernelError as error: print(error, x[0])"""
     if not Path("/proc/self/statm").exists():
