@@ -4,7 +4,9 @@ from .geometry import MODELS, ONE_HEAD, KVGeometry
 from .workload import MIXES, PUBLISHED_MIX, mixed_lengths
 from .memory import Memory, contiguous_memory
 from .cache import ContiguousCache
-from .errors import KernelError, RequestTooLarge
+from .blocks import BlockPool, BlockTable, block_tables
+from .prefix import PrefixCache
+from .errors import DoubleFree, KernelError, OutOfBlocks, RequestTooLarge
 from .kernel import Kernel
 from .cpu import on_cpu
 from .gpu import gpu_available
@@ -14,6 +16,8 @@ from .reference import reference_attention, relative_error, softmax
 
 __all__ = [
     "MODELS", "ONE_HEAD", "KVGeometry", "MIXES", "PUBLISHED_MIX", "mixed_lengths", "Memory", "contiguous_memory",
-    "ContiguousCache", "KernelError", "RequestTooLarge", "Kernel", "on_cpu", "gpu_available", "naive_attention", "naive_launch",
+    "ContiguousCache", "BlockPool", "BlockTable", "block_tables", "PrefixCache",
+    "DoubleFree", "KernelError", "OutOfBlocks", "RequestTooLarge",
+    "Kernel", "on_cpu", "gpu_available", "naive_attention", "naive_launch",
     "array_module", "compare", "kernel_source", "show_kernel", "reference_attention", "relative_error", "softmax",
 ]

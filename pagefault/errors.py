@@ -11,6 +11,14 @@ class RequestTooLarge(ValueError):
     """A sequence needs more than there will ever be, however long it waits."""
 
 
+class OutOfBlocks(RuntimeError):
+    """More blocks are asked for than are free at the moment."""
+
+
+class DoubleFree(RuntimeError):
+    """A block is given back that nobody has."""
+
+
 def whole(name, value, least=0, most=None):
     """value as an int. Raises TypeError if it isn't a whole number, ValueError if it isn't from least to most."""
     try:
