@@ -2,7 +2,7 @@
 
 from .geometry import MODELS, ONE_HEAD, KVGeometry
 from .workload import MIXES, PUBLISHED_MIX, mixed_lengths
-from .memory import Memory, contiguous_memory
+from .memory import Memory, block_sweep, contiguous_memory, paged_memory
 from .cache import ContiguousCache
 from .errors import KernelError, RequestTooLarge
 from .kernel import Kernel
@@ -14,6 +14,7 @@ from .reference import reference_attention, relative_error, softmax
 
 __all__ = [
     "MODELS", "ONE_HEAD", "KVGeometry", "MIXES", "PUBLISHED_MIX", "mixed_lengths", "Memory", "contiguous_memory",
+    "paged_memory", "block_sweep",
     "ContiguousCache", "KernelError", "RequestTooLarge", "Kernel", "on_cpu", "gpu_available", "naive_attention", "naive_launch",
     "array_module", "compare", "kernel_source", "show_kernel", "reference_attention", "relative_error", "softmax",
 ]
