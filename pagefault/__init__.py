@@ -2,7 +2,7 @@
 
 from .geometry import MODELS, ONE_HEAD, KVGeometry
 from .workload import MIXES, PUBLISHED_MIX, mixed_lengths
-from .memory import Memory, contiguous_memory
+from .memory import Memory, block_sweep, contiguous_memory, paged_memory
 from .cache import ContiguousCache
 from .blocks import BlockPool, BlockTable, block_tables
 from .prefix import PrefixCache
@@ -15,7 +15,8 @@ from .notebook import array_module, compare, kernel_source, show_kernel
 from .reference import reference_attention, relative_error, softmax
 
 __all__ = [
-    "MODELS", "ONE_HEAD", "KVGeometry", "MIXES", "PUBLISHED_MIX", "mixed_lengths", "Memory", "contiguous_memory",
+    "MODELS", "ONE_HEAD", "KVGeometry", "MIXES", "PUBLISHED_MIX", "mixed_lengths",
+    "Memory", "block_sweep", "contiguous_memory", "paged_memory",
     "ContiguousCache", "BlockPool", "BlockTable", "block_tables", "PrefixCache",
     "DoubleFree", "KernelError", "OutOfBlocks", "RequestTooLarge",
     "Kernel", "on_cpu", "gpu_available", "naive_attention", "naive_launch",

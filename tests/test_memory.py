@@ -1,5 +1,6 @@
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pagefault import MIXES, ContiguousCache, Memory, RequestTooLarge, contiguous_memory, mixed_lengths
+from pagefault.memory import block_sweep, capacity, paged_memory
 
 
 def test_the_published_lengths_by_seed():
@@ -55,7 +57,71 @@ def test_stored_and_wasted_are_all_that_is_reserved(lengths, most):
     assert 0 <= memory.utilization <= 1
 
 
+def test_the_published_paged_table():
+    table = ((42, 1298, 10.633, 3.156, 98.71, 8.375), (7, 790, 6.472, 5.185, 98.14, 7.344))
+    for seed, blocks, mb, saving, percent, a_sequence in table:
+        lengths = mixed_lengths(32, seed)
+        memory = paged_memory(lengths, 16)
+        assert memory == Memory(int(lengths.sum()), blocks * 16)
+        assert round(memory.reserved * 512 / 1e6, 3) == mb
+        assert round(contiguous_memory(lengths, 2048).reserved / memory.reserved, 3) == saving
+        assert round(100 * memory.utilization, 2) == percent
+        assert round(memory.wasted / 32, 3) == a_sequence
+
+
+def test_the_published_sweep_of_block_sizes():
+    sweep = block_sweep(mixed_lengths(32, 42), 2048)
+    assert sweep.block_size.tolist() == [1, 16, 64, 256] and sweep.blocks.tolist() == [20_500, 1298, 336, 101]
+    assert [round(n * 512 / 1e6, 2) for n in sweep.reserved] == [10.50, 10.63, 11.01, 13.24]
+    assert [round(n * 512 / 1e6, 2) for n in sweep.wasted] == [0.00, 0.14, 0.51, 2.74]
+    assert [round(100 * share, 1) for share in sweep.utilization] == [100.0, 98.7, 95.3, 79.3]
+    assert sweep.table_entries.tolist() == [2048, 128, 32, 8]
+    assert list(sweep) == ["block_size", "blocks", "reserved", "wasted", "utilization", "saving", "table_entries"]
+
+
+@given(st.lists(st.integers(0, 500)), st.integers(1, 300), st.integers(500, 700))
+def test_a_sweep_counts_blocks_as_filling_them_one_by_one_does(lengths, block_size, most):
+    row = block_sweep(lengths, most, [block_size]).iloc[0]
+    blocks = sum(len(range(0, n, block_size)) for n in lengths)
+    assert (row.blocks, row.reserved, row.wasted) == (blocks, blocks * block_size, blocks * block_size - sum(lengths))
+    assert row.table_entries == len(range(0, most, block_size))
+    assert not blocks or row.saving * row.reserved == pytest.approx(most * len(lengths))
+
+
+def test_sequences_of_every_remainder_waste_block_size_less_one_over_two():
+    for block_size in (1, 16, 64, 256):
+        lengths = np.arange(1, 8 * block_size + 1)
+        assert paged_memory(lengths, block_size).wasted / len(lengths) == (block_size - 1) / 2
+
+
+def test_lengths_near_the_limit_do_not_overflow():
+    assert paged_memory([2**31 - 1] * 100, 2**31 - 1) == Memory(100 * (2**31 - 1), 100 * (2**31 - 1))
+    assert paged_memory(np.array([255, 1], "u1"), 16) == Memory(256, 272)
+
+
+def test_a_million_lengths_are_swept_in_two_seconds():
+    lengths = np.random.RandomState(0).randint(1, 2049, 10**6)
+    start = time.perf_counter()
+    sweep = block_sweep(lengths, 2048, (1, 16, 64, 128, 256))
+    assert time.perf_counter() - start < 2
+    assert sweep.blocks[0] == sweep.reserved[0] == lengths.sum()
+
+
+def test_a_pool_holds_so_many_sequences():
+    assert capacity(15_728, 2048, 2048) == 7  # of 12 GiB for OPT-13B
+    assert [capacity(160, n, 16) for n in (1, 16, 17, 80, 81, 160, 161)] == [10, 10, 5, 2, 1, 1, 0]
+    assert capacity(159, 16, 16) == 9
+
+
 @pytest.mark.parametrize("call, error, message", [
+    (lambda: paged_memory([5, -9], 8), ValueError, r"seq_lens\[1\] = -9"),
+    (lambda: paged_memory([5], 0), ValueError, "block_size = 0"),
+    (lambda: paged_memory([5], 16.0), TypeError, "block_size = 16.0, a whole number"),
+    (lambda: block_sweep([5, 9], 8), RequestTooLarge, "sequence 1 has 9 tokens, and 8 are reserved"),
+    (lambda: block_sweep([5], 8, (16, -1)), ValueError, "block_size = -1"),
+    (lambda: capacity(100, 0, 16), ValueError, "seq_len = 0"),
+    (lambda: capacity(-1, 1, 16), ValueError, "num_slots = -1"),
+    (lambda: capacity(1, 1, 0), ValueError, "block_size = 0"),
     (lambda: contiguous_memory([5, 9], 8), RequestTooLarge, "sequence 1 has 9 tokens, and 8 are reserved"),
     (lambda: contiguous_memory([5, -9], 8), ValueError, r"seq_lens\[1\] = -9"),
     (lambda: contiguous_memory(np.array([1, 2**63], "u8"), 2**64), ValueError, r"seq_lens\[1\] = 9,223,372,036,854,775,808"),
