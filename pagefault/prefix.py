@@ -37,6 +37,11 @@ class PrefixCache:
     def __len__(self):
         return len(self._entries)
 
+    @property
+    def entries(self):
+        """The Entry of each cached block, oldest first."""
+        return list(self._entries.values())
+
     def match(self, tokens):
         """A BlockTable that begins with the cached blocks of these tokens, of as many as are found in a row.
 
