@@ -11,6 +11,10 @@ class RequestTooLarge(ValueError):
     """A sequence needs more than there will ever be, however long it waits."""
 
 
+class TraceError(ValueError):
+    """A file can't be read as a trace of requests."""
+
+
 def whole(name, value, least=0, most=None):
     """value as an int. Raises TypeError if it isn't a whole number, ValueError if it isn't from least to most."""
     try:
