@@ -1,12 +1,14 @@
 """How LLM servers manage the memory of their KV cache, as an operating system manages pages."""
 
 from .geometry import MODELS, ONE_HEAD, KVGeometry
-from .workload import MIXES, PUBLISHED_MIX, mixed_lengths
+from .workload import MIXES, PUBLISHED_MIX, bursty_arrivals, mixed_lengths, poisson_arrivals
+from .traces import Trace, load_trace
+from .traffic import synthetic_trace, traffic_fit
 from .memory import Memory, block_sweep, contiguous_memory, paged_memory
 from .cache import ContiguousCache
 from .blocks import BlockPool, BlockTable, block_tables
 from .prefix import PrefixCache
-from .errors import DoubleFree, KernelError, OutOfBlocks, RequestTooLarge
+from .errors import DoubleFree, KernelError, OutOfBlocks, RequestTooLarge, TraceError
 from .kernel import Kernel
 from .cpu import on_cpu
 from .gpu import gpu_available
@@ -15,10 +17,11 @@ from .notebook import array_module, compare, kernel_source, show_kernel
 from .reference import reference_attention, relative_error, softmax
 
 __all__ = [
-    "MODELS", "ONE_HEAD", "KVGeometry", "MIXES", "PUBLISHED_MIX", "mixed_lengths",
+    "MODELS", "ONE_HEAD", "KVGeometry", "MIXES", "PUBLISHED_MIX", "mixed_lengths", "bursty_arrivals", "poisson_arrivals",
+    "Trace", "load_trace", "synthetic_trace", "traffic_fit",
     "Memory", "block_sweep", "contiguous_memory", "paged_memory",
     "ContiguousCache", "BlockPool", "BlockTable", "block_tables", "PrefixCache",
-    "DoubleFree", "KernelError", "OutOfBlocks", "RequestTooLarge",
+    "DoubleFree", "KernelError", "OutOfBlocks", "RequestTooLarge", "TraceError",
     "Kernel", "on_cpu", "gpu_available", "naive_attention", "naive_launch",
     "array_module", "compare", "kernel_source", "show_kernel", "reference_attention", "relative_error", "softmax",
 ]

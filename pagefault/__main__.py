@@ -1,10 +1,11 @@
-"""python -m pagefault bench"""
+"""python -m pagefault calc | bench"""
 
 import argparse
 import sys
 from pathlib import Path
 
 from .benchmark import RECORDED, measure, record, works
+from .calc_command import add_calc
 from .gpu import gpu_available
 
 
@@ -32,6 +33,7 @@ def bench(args):
 def main():
     parser = argparse.ArgumentParser(prog="python -m pagefault", description=__doc__)
     commands = parser.add_subparsers(required=True)
+    add_calc(commands)
     b = commands.add_parser("bench", help="check the kernels on a GPU, time them, and write the table of results")
     b.add_argument("--works", nargs="*", help="only these, of " + ", ".join(w.name for w in works()))
     b.add_argument("--seed", type=int, default=0, help="of the random inputs")

@@ -19,6 +19,10 @@ class DoubleFree(RuntimeError):
     """A block is given back that nobody has."""
 
 
+class TraceError(ValueError):
+    """A file can't be read as a trace of requests."""
+
+
 def whole(name, value, least=0, most=None):
     """value as an int. Raises TypeError if it isn't a whole number, ValueError if it isn't from least to most."""
     try:
