@@ -1,5 +1,6 @@
 """One kernel, two machines: CUDA C that runs on a GPU through CuPy, or on a CPU as C++."""
 
+import os
 import re
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -102,7 +103,7 @@ def _kernel(file, name, changed):
 
 def ladder_kernel(file, name):
     """One of the module's kernels; a file that has been edited is read again."""
-    return _kernel(file, name, (KERNELS / file).stat().st_mtime_ns)
+    return _kernel(file, name, os.stat(f"{KERNELS}/{file}").st_mtime_ns)
 
 
 @dataclass
