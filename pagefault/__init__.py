@@ -3,7 +3,7 @@
 from .geometry import MODELS, ONE_HEAD, KVGeometry
 from .workload import MIXES, PUBLISHED_MIX, mixed_lengths
 from .memory import Memory, block_sweep, contiguous_memory, paged_memory
-from .cache import ContiguousCache
+from .cache import ContiguousCache, PagedCache
 from .blocks import BlockPool, BlockTable, block_tables
 from .prefix import PrefixCache
 from .errors import DoubleFree, KernelError, OutOfBlocks, RequestTooLarge
@@ -17,7 +17,7 @@ from .reference import reference_attention, relative_error, softmax
 __all__ = [
     "MODELS", "ONE_HEAD", "KVGeometry", "MIXES", "PUBLISHED_MIX", "mixed_lengths",
     "Memory", "block_sweep", "contiguous_memory", "paged_memory",
-    "ContiguousCache", "BlockPool", "BlockTable", "block_tables", "PrefixCache",
+    "ContiguousCache", "PagedCache", "BlockPool", "BlockTable", "block_tables", "PrefixCache",
     "DoubleFree", "KernelError", "OutOfBlocks", "RequestTooLarge",
     "Kernel", "on_cpu", "gpu_available", "naive_attention", "naive_launch",
     "array_module", "compare", "kernel_source", "show_kernel", "reference_attention", "relative_error", "softmax",
