@@ -5,7 +5,7 @@ from .workload import MIXES, PUBLISHED_MIX, bursty_arrivals, mixed_lengths, pois
 from .traces import Trace, load_trace
 from .traffic import synthetic_trace, traffic_fit
 from .memory import Memory, block_sweep, contiguous_memory, paged_memory
-from .cache import ContiguousCache
+from .cache import ContiguousCache, PagedCache
 from .blocks import BlockPool, BlockTable, block_tables
 from .prefix import PrefixCache
 from .errors import DoubleFree, KernelError, OutOfBlocks, RequestTooLarge, TraceError
@@ -20,7 +20,7 @@ __all__ = [
     "MODELS", "ONE_HEAD", "KVGeometry", "MIXES", "PUBLISHED_MIX", "mixed_lengths", "bursty_arrivals", "poisson_arrivals",
     "Trace", "load_trace", "synthetic_trace", "traffic_fit",
     "Memory", "block_sweep", "contiguous_memory", "paged_memory",
-    "ContiguousCache", "BlockPool", "BlockTable", "block_tables", "PrefixCache",
+    "ContiguousCache", "PagedCache", "BlockPool", "BlockTable", "block_tables", "PrefixCache",
     "DoubleFree", "KernelError", "OutOfBlocks", "RequestTooLarge", "TraceError",
     "Kernel", "on_cpu", "gpu_available", "naive_attention", "naive_launch",
     "array_module", "compare", "kernel_source", "show_kernel", "reference_attention", "relative_error", "softmax",

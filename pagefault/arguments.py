@@ -1,5 +1,6 @@
 """A launch's shape and arguments, checked before anything runs: what CUDA would take silently is named here."""
 
+import math
 import warnings
 
 import numpy as np
@@ -19,7 +20,7 @@ def launch_shape(kernel, what, shape):
     for n, most in zip(shape, limits):
         if not 1 <= n <= most:
             raise KernelError(f"{kernel}: {what} = {shape}, {n:,} {unit} where 1 to {most:,} are possible")
-    threads = np.prod(shape, dtype=object)
+    threads = math.prod(shape)
     if what == "block" and threads > 1024:
         raise KernelError(f"{kernel}: block = {shape}, {threads:,} threads where a thread block has at most 1,024")
     return (*shape, 1, 1)[:3]
@@ -79,7 +80,8 @@ def _number(value, wanted, array, who):
         return cast
     if isinstance(value, (float, np.floating)) and not float(value).is_integer():
         raise TypeError(f"{who} is {value}, the kernel wants a whole number ({kind})")
-    least, most = (0, 1) if kind.kind == "b" else (np.iinfo(kind).min, np.iinfo(kind).max)
+    bits = 1 if kind.kind == "b" else 8 * kind.itemsize
+    least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if kind.kind == "i" else (0, (1 << bits) - 1)
     if not least <= value <= most:
         raise TypeError(f"{who} is {value}, which is beyond {kind}")
     return kind.type(int(value))

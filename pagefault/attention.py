@@ -1,53 +1,14 @@
 """One Python function a kernel of the ladder: checks, casts, launches."""
 
-from dataclasses import dataclass
-from functools import cache
-
 import numpy as np
 
 from .errors import RequestTooLarge
-from .kernel import Kernel, shared_limit
+from .kernel import Launch, ladder_kernel, shared_limit
 from .memory import checked_lengths
 from .reference import on_host
-from .translate import KERNELS
 
 THREADS = 128
 TYPES = {"float32": "float", "float16": "__half"}
-
-
-@cache
-def _kernel(file, name, changed):
-    return Kernel(KERNELS / file, name)
-
-
-def ladder_kernel(file, name):
-    """A kernel of the ladder; a file that has been edited is read again."""
-    return _kernel(file, name, (KERNELS / file).stat().st_mtime_ns)
-
-
-@dataclass
-class Launch:
-    """A kernel with all that a launch takes, checked, ready to be run many times; a call returns out, its result."""
-
-    kernel: Kernel
-    grid: tuple
-    block: tuple
-    args: tuple
-    shared_mem: int
-    out: object
-
-    def __call__(self):
-        if all(self.grid):
-            self.kernel(self.grid, self.block, self.args, shared_mem=self.shared_mem)
-        return self.out
-
-    def profile(self):
-        """What the launch asks of memory: Kernel.profile."""
-        return self.kernel.profile(self.grid, self.block, self.args, shared_mem=self.shared_mem)
-
-    def check(self):
-        """The launch's faults: Kernel.check."""
-        return self.kernel.check(self.grid, self.block, self.args, shared_mem=self.shared_mem)
 
 
 def naive_attention(q, k, v, seq_lens, scale=None, out=None):

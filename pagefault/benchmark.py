@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from .attention import ladder_kernel, naive_launch
+from .attention import naive_launch
+from .kernel import ladder_kernel
 from .reference import on_host, reference_attention, relative_error
 from .workload import mixed_lengths
 

@@ -3,6 +3,8 @@
 import numpy as np
 
 from .errors import RequestTooLarge, whole
+from .reference import on_host
+from .storage import copy_rounds, empty_slots, move_launch, row_numbers, tokens_for
 
 
 class ContiguousCache:
@@ -15,10 +17,7 @@ class ContiguousCache:
 
     def __init__(self, num_seqs, max_seq_len, num_kv_heads, head_dim, dtype=np.float32, xp=np):
         shape = dict(num_seqs=num_seqs, max_seq_len=max_seq_len, num_kv_heads=num_kv_heads, head_dim=head_dim)
-        shape = tuple(whole(name, n, 1) for name, n in shape.items())
-        if np.dtype(dtype).kind != "f":
-            raise TypeError(f"dtype = {np.dtype(dtype)}, a floating-point type is needed")
-        self.k, self.v = (xp.full(shape, np.nan, dtype) for _ in "kv")
+        self.k, self.v = empty_slots(shape, dtype, xp)
         self.seq_lens = np.zeros(num_seqs, np.int32)
         self.xp = xp
 
@@ -32,9 +31,7 @@ class ContiguousCache:
 
         Raises RequestTooLarge if they don't fit into what is reserved.
         """
-        k, v = (self._numbers(x) for x in (k, v))
-        if k.shape != v.shape or k.shape[1:] != self.k.shape[2:]:
-            raise ValueError(f"k {list(k.shape)} and v {list(v.shape)} are both [tokens, {self.k.shape[2]}, {self.k.shape[3]}]")
+        k, v = tokens_for(self, k, v)
         seq = self._index(seq)
         start, end = int(self.seq_lens[seq]), int(self.seq_lens[seq]) + len(k)
         if end > self.k.shape[1]:
@@ -58,13 +55,97 @@ class ContiguousCache:
             raise IndexError(f"sequence {seq} of {len(self.seq_lens)}")
         return int(seq)
 
-    def _numbers(self, x):
-        """Some tokens' K or V in the cache's dtype, [tokens, num_kv_heads, head_dim]."""
-        x = self.xp.asarray(x)
-        if x.dtype.kind not in "fiu":
-            raise TypeError(f"K and V are real numbers, not {x.dtype}")
-        with np.errstate(over="ignore"):
-            cast = x.astype(self.k.dtype, copy=False)
-        if x.dtype != cast.dtype and bool((self.xp.isinf(cast) & self.xp.isfinite(x)).any()):
-            raise ValueError(f"a number up to {float(abs(x).max()):g} is beyond {cast.dtype}")
-        return cast[None] if x.ndim == 2 else cast
+
+class PagedCache:
+    """A KV cache of one layer as a pool of blocks, which sequences hold in any order.
+
+    k, v: [num_blocks, block_size, num_kv_heads, head_dim], of dtype, in NumPy (xp=numpy) or on a GPU (xp=cupy). The slot
+    of a token is block_id * block_size + offset. Which block is whose a BlockPool knows; the cache moves what it is told
+    to move, on a GPU on the current stream. Slots that hold no token are NaN at first.
+    """
+
+    def __init__(self, num_blocks, block_size, num_kv_heads, head_dim, dtype=np.float32, xp=np):
+        shape = dict(num_blocks=num_blocks, block_size=block_size, num_kv_heads=num_kv_heads, head_dim=head_dim)
+        self.k, self.v = empty_slots(shape, dtype, xp)
+        self.num_blocks, self.block_size = self.k.shape[:2]
+        self.xp = xp
+
+    @property
+    def nbytes(self):
+        """Bytes of the pool, for K and V together."""
+        return self.k.nbytes + self.v.nbytes
+
+    def append(self, slots, k, v):
+        """Store tokens: k, v are [num_tokens, num_kv_heads, head_dim], slots are [num_tokens] whole numbers, each once.
+
+        Raises IndexError for a slot that isn't there. Slots on a GPU are read back to be checked.
+        """
+        self.append_launch(slots, k, v)()
+
+    def append_launch(self, slots, k, v):
+        """The Launch that append makes of its arguments."""
+        k, v = (self.xp.ascontiguousarray(x) for x in tokens_for(self, k, v))
+        slots = row_numbers("slot", slots, self.num_blocks * self.block_size, once=True)
+        if len(slots) != len(k):
+            raise ValueError(f"{len(slots)} slots for {len(k)} tokens")
+        return move_launch(self.xp, "append", slots, self.k[0, 0].nbytes, (k, v, self.k, self.v))
+
+    def copy_blocks(self, pairs):
+        """Copy blocks to other blocks: [(source, target), ...], with the result of copying one after another.
+
+        It takes one launch, or as many as one copy waits for another. Raises IndexError for a block that isn't there.
+        """
+        pairs = row_numbers("block", pairs, self.num_blocks, columns=2)
+        for together in copy_rounds(pairs.tolist()):
+            move_launch(self.xp, "copy_blocks", np.array(together, np.int64), self.k[0].nbytes, (self.k, self.v))()
+
+    def gather_blocks(self, blocks):
+        """A copy of some blocks, in their order: [2, n, block_size, num_kv_heads, head_dim], K and then V."""
+        blocks = row_numbers("block", blocks, self.num_blocks)
+        staging = self.xp.empty((2, len(blocks), *self.k.shape[1:]), self.k.dtype)
+        arrays = self.k, self.v, staging
+        return move_launch(self.xp, "gather_blocks", blocks, self.k[0].nbytes, arrays, ", false", out=staging)()
+
+    def scatter_blocks(self, staging, blocks):
+        """Write what gather_blocks gave into some blocks, each named once, in their order."""
+        blocks, staging = row_numbers("block", blocks, self.num_blocks, once=True), self.xp.asarray(staging)
+        shape = 2, len(blocks), *self.k.shape[1:]
+        if staging.shape != shape or staging.dtype != self.k.dtype:
+            raise ValueError(f"{len(blocks)} blocks are {self.k.dtype} {list(shape)}, not {staging.dtype} {list(staging.shape)}")
+        arrays = self.k, self.v, self.xp.ascontiguousarray(staging)
+        move_launch(self.xp, "gather_blocks", blocks, self.k[0].nbytes, arrays, ", true")()
+
+    def swap_out(self, blocks):
+        """What some blocks hold, in the CPU's memory (pinned, from a GPU): gathered first, then copied in one piece.
+
+        The copy has ended when this returns: the blocks may be written. Returns what gather_blocks does, NumPy's.
+        """
+        staging = self.gather_blocks(blocks)
+        if self.xp is np or not staging.size:
+            return on_host(staging)
+        from cupyx import empty_pinned
+
+        return staging.get(out=empty_pinned(staging.shape, staging.dtype))
+
+    def swap_in(self, host, blocks):
+        """Write what swap_out gave into as many blocks, in their order. host may be written again when this returns."""
+        staging = host = np.asarray(host)
+        if self.xp is not np:
+            staging = self.xp.empty(host.shape, host.dtype)
+            staging.set(host)
+            self.xp.cuda.get_current_stream().synchronize()
+        self.scatter_blocks(staging, blocks)
+
+    def read(self, table):
+        """K and V of a BlockTable's tokens, [num_tokens, num_kv_heads, head_dim] each."""
+        n = whole("num_tokens", table.num_tokens)
+        count = -(-n // self.block_size)
+        if count > len(table.blocks):
+            raise ValueError(f"{n} tokens take {count} blocks of {self.block_size}, and the table has {len(table.blocks)}")
+        staging = self.gather_blocks(table.blocks[:count])
+        return tuple(staging.reshape(2, count * self.block_size, *self.k.shape[2:])[:, :n])
+
+    def poison(self, blocks):
+        """Fill blocks with NaN, so that whoever still reads them shows it."""
+        blocks = self.xp.asarray(row_numbers("block", blocks, self.num_blocks))
+        self.k[blocks] = self.v[blocks] = np.nan

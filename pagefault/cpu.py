@@ -84,6 +84,8 @@ class CPUFunction:
                 except OSError as e:
                     raise KernelError(f"{k.name} uses what can't be linked: {e}") from e
             library.launch.restype, library.stopped_at.restype = ctypes.c_char_p, ctypes.c_size_t
+            text = ctypes.addressof(ctypes.c_char.in_dll(library, "kernel_signature"))
+            library.signature = ctypes.string_at(text).decode()
             self.libraries[mode] = library
         return self.libraries[mode]
 
@@ -103,15 +105,15 @@ class CPUFunction:
         """
         shared_mem = shared_memory(self.kernel.name, shared_mem, SHARED_LIMIT)
         library = self.library(mode)
-        signature = ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(library, "kernel_signature"))).decode()
         names = self.kernel.names(len(args))
-        args = pack(args, signature, names, np.ndarray, self.kernel.name)
+        args = pack(args, library.signature, names, np.ndarray, self.kernel.name)
         arrays = [(a, n) for a, n in zip(args, names) if isinstance(a, np.ndarray)]
         if prepare:
             prepare(library, arrays)
-        regions = (Region * len(arrays))(*((a.ctypes.data, a.nbytes, a.itemsize, at, n.encode(), False)
+        addresses = {id(a): a.ctypes.data for a, _ in arrays}
+        regions = (Region * len(arrays))(*((addresses[id(a)], a.nbytes, a.itemsize, at, n.encode(), False)
                                            for (a, n), at in zip(arrays, places([a for a, _ in arrays]))))
-        values = [ctypes.c_void_p(a.ctypes.data) if isinstance(a, np.ndarray) else ctypes.create_string_buffer(a.tobytes())
+        values = [ctypes.c_void_p(addresses[id(a)]) if isinstance(a, np.ndarray) else ctypes.create_string_buffer(a.tobytes())
                   for a in args]
         pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
         error = library.launch((ctypes.c_uint * 6)(*grid, *block), ctypes.c_size_t(shared_mem), pointers, regions,
@@ -145,6 +147,6 @@ def places(arrays):
         whole = a
         while isinstance(whole.base, np.ndarray):
             whole = whole.base
-        places.append(end + a.ctypes.data - whole.ctypes.data)
+        places.append(end + (a.ctypes.data - whole.ctypes.data if whole is not a else 0))
         end = (places[-1] + a.nbytes + 255) // 256 * 256
     return places

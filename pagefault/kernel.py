@@ -1,7 +1,9 @@
 """One kernel, two machines: CUDA C that runs on a GPU through CuPy, or on a CPU as C++."""
 
+import os
 import re
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ from .cpu import SHARED_LIMIT, CPUFunction
 from .gpu import GPUFunction, copy_to_host, device_shared_limit
 from .profile import profile
 from .races import check
-from .translate import read, with_includes
+from .translate import KERNELS, read, with_includes
 
 
 class Kernel:
@@ -92,6 +94,41 @@ class Kernel:
         found = re.search(rf"__global__[^;{{}}]*?\b{name}\s*\(([^)]*)\)\s*{{", code)
         parameters = re.sub(r"=[^,]*|\[[^]]*\]", "", found[1]).split(",") if found else []
         return [words[-1] for words in (re.findall(r"\w+", p) for p in parameters) if words]
+
+
+@cache
+def _kernel(file, name, changed):
+    return Kernel(KERNELS / file, name)
+
+
+def ladder_kernel(file, name):
+    """One of the module's kernels; a file that has been edited is read again."""
+    return _kernel(file, name, os.stat(f"{KERNELS}/{file}").st_mtime_ns)
+
+
+@dataclass
+class Launch:
+    """A kernel with all that a launch takes, checked, ready to be run many times; a call returns out, its result."""
+
+    kernel: Kernel
+    grid: tuple
+    block: tuple
+    args: tuple
+    shared_mem: int
+    out: object
+
+    def __call__(self):
+        if all(self.grid):
+            self.kernel(self.grid, self.block, self.args, shared_mem=self.shared_mem)
+        return self.out
+
+    def profile(self):
+        """What the launch asks of memory: Kernel.profile."""
+        return self.kernel.profile(self.grid, self.block, self.args, shared_mem=self.shared_mem)
+
+    def check(self):
+        """The launch's faults: Kernel.check."""
+        return self.kernel.check(self.grid, self.block, self.args, shared_mem=self.shared_mem)
 
 
 def shared_limit(xp):

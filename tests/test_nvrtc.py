@@ -8,11 +8,15 @@ import pytest
 
 from pagefault.gpu import OPTIONS, gpu_source
 from pagefault.kernel import Kernel
+from pagefault.storage import PIECES
 from pagefault.translate import KERNELS
 
 OLDEST = 75  # compute capability 7.5, unless a kernel needs more
 INSTANCES = {  # file: its instances, and the oldest architecture that has what they use
     "naive_attention.cu": (["naive_attention<float>", "naive_attention<__half>"], OLDEST),
+    "append.cu": ([f"append<{p}>" for p in PIECES.values()], OLDEST),
+    "copy_blocks.cu": ([f"copy_blocks<{p}>" for p in PIECES.values()], OLDEST),
+    "gather_blocks.cu": ([f"gather_blocks<{p}, {back}>" for p in PIECES.values() for back in ("false", "true")], OLDEST),
     "read_ceiling.cu": ([f"read_ceiling<{n}>" for n in (2, 8)], OLDEST),
 }
 EXTRA = {Path(__file__).parent / "features.cu": (["features<21, float>"], OLDEST)}

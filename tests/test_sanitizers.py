@@ -35,7 +35,7 @@ def sanitized():
 
 def test_the_kernels_run_clean_under_the_sanitizers(sanitized):
     here = Path(__file__).parent
-    tests = [here / "test_attention.py", f"{here / 'test_kernel.py'}::test_the_language"]
+    tests = [here / "test_attention.py", here / "test_cache.py", f"{here / 'test_kernel.py'}::test_the_language"]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "addopts=", "--tb=short", *tests,
                "-k", "not checked and not gpu and not 65536"]
     run = subprocess.run(command, env=sanitized, capture_output=True, text=True)
