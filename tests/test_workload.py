@@ -84,6 +84,7 @@ BROKEN = {
     "no such day": (AZURE.replace("11-17", "11-31"), "row 3: day is out of range"),
     "12 decimals": (AZURE.replace("01.5", "01.500000000000"), "row 4: TIMESTAMP = "),
     "back in time": (AZURE.replace("17 00:00:01.5", "16 00:00:01.5"), "row 4: it comes before the request above it; sort"),
+    "back a little": (AZURE.replace("17 00:00:01.5", "16 23:59:59.99999995"), "row 4: it comes before the request above it"),
     "300 years": (AZURE.replace("2023-11-17 00:00:01.5", "2323-11-17 00:00:01"), "row 4: nanoseconds since the first request = 9"),
     "an empty line above": (AZURE.replace("\n", "\n\n", 1).replace("396", "many"), "row 4: ContextTokens = 'many'"),
     "UTF-16": (AZURE.encode("utf-16"), "row 1: byte 0xff is not UTF-8"),
