@@ -1,10 +1,12 @@
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pagefault import BlockPool, BlockTable, OutOfBlocks, PrefixCache
+from pagefault import BlockPool, BlockTable, OutOfBlocks, PrefixCache, load_trace
 
 X, Y = list(range(100, 132)), list(range(200, 232))
 
@@ -185,3 +187,17 @@ def test_keys_do_not_depend_on_the_process_and_tokens_may_be_numpys():
     cache = PrefixCache(BlockPool(4, 16))
     computed(cache, np.array(X))
     assert found(cache, [*X, 0]) == 32
+
+
+@pytest.mark.skipif("PAGEFAULT_TRACES" not in os.environ, reason="PAGEFAULT_TRACES names no folder with the real traces")
+@pytest.mark.parametrize("num_blocks, percent", [(300_000, 37.4), (10**6 // 512, 5.4)])  # a million tokens, in blocks of 512
+def test_how_much_of_real_prompts_is_found_again(num_blocks, percent):
+    trace = load_trace(Path(os.environ["PAGEFAULT_TRACES"]) / "mooncake_conversation_trace.jsonl")
+    cache, hits = PrefixCache(BlockPool(num_blocks, 1)), 0
+    for ids, tokens in zip(trace.hash_ids, trace.prompt_tokens):  # a block of the trace is a token here
+        table = cache.match([*ids, 2**40])
+        hits += min(512 * table.num_tokens, tokens)
+        table.append(len(ids) - table.num_tokens)
+        cache.insert(table, ids)
+        table.free()
+    assert round(100 * hits / trace.prompt_tokens.sum(), 1) == percent
