@@ -103,7 +103,7 @@ def reservation_schemes(paper, ours):
     for i, scheme in enumerate(ours.index):
         for j, (source, frame) in enumerate((("paper", paper), ("here", ours))):
             if scheme in frame.index:
-                rows.append((2.5 * i + 0.95 * j, frame.loc[scheme, list(KINDS)]))
+                rows.append((2.5 * i + 0.95 * j, frame.loc[scheme, list(KINDS)].fillna(0)))
                 labels.append(f"{scheme}, {source}")
         facts.append(f"{scheme}: " + ", ".join(f"{NAMES[kind]} {100 * ours.loc[scheme, kind]:.1f}%" for kind in KINDS))
     for kind, (color, hatch) in KINDS.items():
@@ -136,7 +136,7 @@ def saving_by_maximum(savings, over):
         facts.append(f"{name}: {times[small]:.1f} times at {small:,} slots ({longer}), {times[large]:.1f} times at {large:,}.")
     ticks = list(next(iter(savings.values())))
     ax.set_xticks(ticks, [f"{t:,}" for t in ticks], minor=False)
-    ax.set_yticks([1, 2, 5, 10, 20, 50, 100], ["1", "2", "5", "10", "20", "50", "100"], minor=False)
+    ax.set_yticks([1, 2, 5, 10, 20, 50], ["1", "2", "5", "10", "20", "50"], minor=False)
     plt.minorticks_off()
     ax.set(xlabel="slots that a contiguous cache reserves for a request", ylabel="times", xlim=(ticks[0] * 0.9, ticks[-1] * 2.2))
     show("\n".join(facts))
@@ -223,3 +223,23 @@ def pool_over_time(rows, num_blocks, block_size):
     now, idle, most = (100 * x / num_blocks for x in (used[-1], standby[-1], used.max()))
     show(f"At the end {now:.0f}% of the pool is in use and {idle:.0f}% on standby; the most in use was {most:.0f}%. "
          f"Dashed: blocks that the tokens in use would fill if none were shared.")
+
+
+def sharing(frame):
+    """Blocks saved by sharing, as published and as simulated: frame has the columns method, data, n, paper, ours and how."""
+    ax = figure(4.2, title="Blocks that the sequences of one request save by sharing")
+    rows = np.arange(len(frame)) + frame.groupby(["method", "data"], sort=False).ngroup() * 0.6
+    ax.hlines(rows, 100 * frame.paper, 100 * frame.ours, color=GREY, lw=2, zorder=0)
+    for column, color, marker, label in (("paper", ORANGE, "s", "the paper's"), ("ours", BLUE, "o", "ours")):
+        ax.plot(100 * frame[column], rows, color=color, marker=marker, ls="", label=label)
+    for y, row in zip(rows, frame.itertuples()):
+        text = f"{100 * row.paper:.1f} and {100 * row.ours:.1f}{'  (fitted)' if row.how == 'fitted' else ''}"
+        ax.text(100 * max(row.paper, row.ours) + 1.2, y, text, va="center", fontsize=8.5)
+    ax.set(yticks=rows, yticklabels=[f"{row.method}, {row.data}, n = {row.n}" for row in frame.itertuples()], xlim=(0, 92),
+           xlabel="blocks saved (%)")
+    ax.invert_yaxis()
+    ax.legend(loc="upper right", frameon=False)
+    off = 100 * (frame.ours - frame.paper).abs()
+    far, near = frame.loc[off.idxmax()], (off[frame.how != "fitted"] < 4).sum()
+    show(f"Of {len(frame)} values one is fitted; {near} of the others come within 4 points of the paper's, the farthest is off by "
+         f"{off.max():.0f} ({far.method}, {far.data}, n = {far.n}).")
