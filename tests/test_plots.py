@@ -1,14 +1,53 @@
 import matplotlib
 import numpy as np
+import pandas as pd
 import pytest
 
 import pagefault as pf
 from pagefault.benchmark import recorded
+from pagefault.plots import block_allocator as blocks
 from pagefault.plots import measured
 from pagefault.plots import naive_cache as plots
 
 matplotlib.use("Agg")
 LENGTHS = {seed: pf.mixed_lengths(32, seed) for seed in (42, 7)}
+
+
+def table(pool, n):
+    t = pf.BlockTable(pool)
+    t.append(n)
+    return t
+
+
+def pool_map():
+    pool = pf.BlockPool(12, 4)
+    tables = {i: table(pool, n) for i, n in enumerate((8, 4, 8))}
+    tables.pop(1).free()
+    tables[3] = table(pool, 12)
+    blocks.pool_map({"later": blocks.owners(tables, 12)}, [[0, 3]], columns=4)
+
+
+def copy_on_write():
+    pool = pf.BlockPool(4, 4)
+    a = table(pool, 6)
+    b = a.fork()
+    steps = {"forked": blocks.snapshot({"a": a, "b": b}, pool)}
+    a.append()
+    blocks.copy_on_write(steps | {"written": blocks.snapshot({"a": a, "b": b}, pool)})
+
+
+def prefix_tree():
+    cache = pf.PrefixCache(pf.BlockPool(8, 2))
+    tables = [table(cache.pool, 4) for _ in "ab"]
+    for t, tokens in zip(tables, ([0, 1, 2, 3], [0, 1, 3, 2])):
+        cache.insert(t, tokens)
+    tables[1].free()
+    blocks.prefix_tree(cache, "abcd", in_use=tables[0].blocks)
+
+
+SHARES = pd.DataFrame([[0.5, 0.2, 0.2, 0.1], [0.9, np.nan, np.nan, np.nan]], ["max", "paged"], list(blocks.KINDS))
+SHARING = pd.DataFrame([["beams", "A", 2, 0.3, 0.31, "fitted"], ["beams", "B", 4, 0.5, 0.4, "predicted"]],
+                       columns=["method", "data", "n", "paper", "ours", "how"])
 FIGURES = {  # what a figure prints, for those who can't see it
     "triangles": (lambda: plots.triangles(10), "Without a cache 55 pairs of K and V are computed for 10 tokens, with one"),
     "parking lot": (lambda: plots.parking_lot(LENGTHS, 2048), "seed 42: 20,500 of 65,536 slots hold a token, 31.3%\nseed 7"),
@@ -19,6 +58,16 @@ FIGURES = {  # what a figure prints, for those who can't see it
     "latency": (lambda: measured.latency_by_context(recorded()), "times as long as reading its bytes once"),
     "latency, live": (lambda: measured.latency_by_context(recorded(), [dict(tokens=64, num_seqs=1, median_us=9)]), "microseconds"),
     "roofline": (lambda: measured.roofline(recorded(), {"W2": "name"}), "name: 4 FLOP a byte"),
+    "pool map": (pool_map, "later: 5 of 12 blocks are free, at most 5 of them side by side; request 0 in 1 piece, request 3 in 2"),
+    "staircase": (lambda: blocks.staircase(20, 8, 2048), "A new block at tokens 1, 9, 17; at most 7 slots are empty."),
+    "block sizes": (lambda: blocks.block_sizes(pf.block_sweep([1, 16, 17, 100], 128), {1: 0, 16: 7.5}, 4), "at 16: 10.50."),
+    "reservation": (lambda: blocks.reservation_schemes(SHARES, SHARES), "max: holds a token 50.0%, reserved, used later 20.0%"),
+    "saving": (lambda: blocks.saving_by_maximum({"a": {8: 2.0, 16: 4.0}}, {"a": {8: 0.25, 16: 0}}),
+               "a: 2.0 times at 8 slots (25.0% of the requests are longer), 4.0 times at 16."),
+    "copy on write": (copy_on_write, "forked: block 0 has count 2, block 1 has count 2.\nwritten: block 0 has count 2"),
+    "prefix tree": (prefix_tree, "3 cached blocks: 2 in use, 1 on standby."),
+    "pool over time": (lambda: blocks.pool_over_time([(1, 0, 9), (4, 2, 30)], 8, 8), "At the end 50% of the pool is in use"),
+    "sharing": (lambda: blocks.sharing(SHARING), "Of 2 values one is fitted; 0 of the others come within 4 points"),
     "growth": (lambda: plots.cache_growth({"m": pf.MODELS["llama-3-70b"]}, 1000), "At 1,000 tokens: m 0.33 GB."),
 }
 
