@@ -92,6 +92,6 @@ def move_launch(xp, file, rows, row_bytes, arrays, flag="", out=None):
     if size < 8:
         arrays = [a.reshape(-1).view(f"u{size}") for a in arrays]
     pieces = row_bytes // size
-    threads = min(THREADS, -(-pieces // 32) * 32)
+    threads = min(THREADS, pieces)
     kernel = ladder_kernel(f"{file}.cu", f"{file}<{PIECES[size]}{flag}>")
     return Launch(kernel, (len(rows), -(-pieces // threads)), (threads,), (*arrays, xp.asarray(rows), pieces), 0, out)
