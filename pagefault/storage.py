@@ -71,7 +71,7 @@ def copy_rounds(pairs):
     >>> copy_rounds([(0, 1), (2, 3), (1, 4), (5, 1)])
     [[(0, 1), (2, 3)], [(1, 4)], [(5, 1)]]
     """
-    read, written, rounds = {}, {}, []  # block: the first round that may write it, or read it
+    read, written, rounds = {}, {}, []  # block: the first round after its last reader, or its last writer
     for source, target in pairs:
         if source == target:
             continue
