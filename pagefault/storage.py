@@ -71,7 +71,7 @@ def copy_rounds(pairs):
     >>> copy_rounds([(0, 1), (2, 3), (1, 4), (5, 1)])
     [[(0, 1), (2, 3)], [(1, 4)], [(5, 1)]]
     """
-    read, written, rounds = {}, {}, []  # block: the first round that may write it, or read it
+    read, written, rounds = {}, {}, []  # block: the first round after its last reader, or its last writer
     for source, target in pairs:
         if source == target:
             continue
@@ -92,6 +92,6 @@ def move_launch(xp, file, rows, row_bytes, arrays, flag="", out=None):
     if size < 8:
         arrays = [a.reshape(-1).view(f"u{size}") for a in arrays]
     pieces = row_bytes // size
-    threads = min(THREADS, -(-pieces // 32) * 32)
+    threads = min(THREADS, pieces)
     kernel = ladder_kernel(f"{file}.cu", f"{file}<{PIECES[size]}{flag}>")
     return Launch(kernel, (len(rows), -(-pieces // threads)), (threads,), (*arrays, xp.asarray(rows), pieces), 0, out)
