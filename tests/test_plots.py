@@ -20,11 +20,7 @@ def table(pool, n):
 
 
 def pool_map():
-    pool = pf.BlockPool(12, 4)
-    tables = {i: table(pool, n) for i, n in enumerate((8, 4, 8))}
-    tables.pop(1).free()
-    tables[3] = table(pool, 12)
-    blocks.pool_map({"later": blocks.owners(tables, 12)}, [[0, 3]], columns=4)
+    blocks.pool_map({"later": blocks.owners({0: range(2), 2: [3, 4], 3: [2, 5, 7]}, 12)}, columns=4)
 
 
 def copy_on_write():
@@ -58,12 +54,13 @@ FIGURES = {  # what a figure prints, for those who can't see it
     "latency": (lambda: measured.latency_by_context(recorded()), "times as long as reading its bytes once"),
     "latency, live": (lambda: measured.latency_by_context(recorded(), [dict(tokens=64, num_seqs=1, median_us=9)]), "microseconds"),
     "roofline": (lambda: measured.roofline(recorded(), {"W2": "name"}), "name: 4 FLOP a byte"),
-    "pool map": (pool_map, "later: 5 of 12 blocks are free, at most 5 of them side by side; request 0 in 1 piece, request 3 in 2"),
-    "staircase": (lambda: blocks.staircase(20, 8, 2048), "A new block at tokens 1, 9, 17; at most 7 slots are empty."),
+    "pool map": (pool_map, "later: 5 of 12 blocks are free, at most 4 of them side by side; request 3 in 3 pieces and"),
+    "page walk": (lambda: blocks.page_walk([3, 0], 4, 5, 6), "page 0 lies in block 3, page 1 lies in block 0."),
+    "staircase": (lambda: blocks.staircase(20, 8), "A new block at lengths 1, 9, 17; at most 7 slots are empty."),
     "block sizes": (lambda: blocks.block_sizes(pf.block_sweep([1, 16, 17, 100], 128), {1: 0, 16: 7.5}, 4), "at 16: 10.50."),
     "reservation": (lambda: blocks.reservation_schemes(SHARES, SHARES), "max: holds a token 50.0%, reserved, used later 20.0%"),
     "saving": (lambda: blocks.saving_by_maximum({"a": {8: 2.0, 16: 4.0}}, {"a": {8: 0.25, 16: 0}}),
-               "a: 2.0 times at 8 slots (25.0% of the requests are longer), 4.0 times at 16."),
+               "a: 2.0 times at 8, 4.0 times at 16 slots."),
     "copy on write": (copy_on_write, "forked: block 0 has count 2, block 1 has count 2.\nwritten: block 0 has count 2"),
     "prefix tree": (prefix_tree, "3 cached blocks: 2 in use, 1 on standby."),
     "pool over time": (lambda: blocks.pool_over_time([(1, 0, 9), (4, 2, 30)], 8, 8), "At the end 50% of the pool is in use"),

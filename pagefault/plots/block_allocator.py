@@ -1,17 +1,40 @@
 """The figures of notebook 2."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from .style import BLUE, GREEN, GREY, ORANGE, RED, SKY, bare, figure, show
 
 
-def owners(tables, num_blocks):
-    """Whose each block is: int64 [num_blocks], a table's key in `tables`, -1 where a block is nobody's."""
+def page_walk(table, block_size, num_tokens, num_blocks):
+    """A sequence's pages above, the pool's frames below, and the table's entries as arrows between them."""
+    ax = bare(figure(2.6, title=f"The table {list(table)}: where {num_tokens} tokens lie, in pages of {block_size}"))
+    scale = num_blocks / (len(table) * block_size)  # the tokens are drawn as wide as the pool
+    colors = (BLUE, ORANGE, GREEN, RED, SKY)
+    for token in range(num_tokens):
+        page = token // block_size
+        ax.add_patch(Rectangle((token * scale, 2), scale, 0.6, fc=colors[page % 5], ec="white", alpha=0.85))
+        ax.text((token + 0.5) * scale, 2.3, token, ha="center", va="center", fontsize=9)
+    for block in range(num_blocks):
+        held = block in table
+        color = colors[table.index(block) % 5] if held else "white"
+        ax.add_patch(Rectangle((block, 0), 1, 0.6, fc=color, ec=GREY, lw=0.6, alpha=0.85))
+        ax.text(block + 0.5, 0.3, block, ha="center", va="center", fontsize=8)
+    for page, block in enumerate(table):
+        start = ((page + 0.5) * block_size * scale, 1.95)
+        look = dict(arrowstyle="->", mutation_scale=12, color=colors[page % 5], lw=1.5)
+        ax.add_patch(FancyArrowPatch(start, (block + 0.5, 0.65), **look))
+        ax.text(start[0], 2.72, f"page {page}", ha="center", fontsize=9)
+    ax.text(0, -0.3, f"the pool: {num_blocks} blocks, each with {block_size} slots", fontsize=9, va="center")
+    ax.set(xlim=(-0.2, num_blocks + 0.2), ylim=(-0.5, 3.1))
+    show(", ".join(f"page {page} lies in block {block}" for page, block in enumerate(table)) + ".")
+
+
+def owners(held, num_blocks):
+    """Whose each block is: int64 [num_blocks], a request's number in held = {number: blocks}, -1 where it is nobody's."""
     whose = np.full(num_blocks, -1)
-    for name, table in tables.items():
-        whose[table.blocks] = name
+    for number, blocks in held.items():
+        whose[list(blocks)] = number
     return whose
 
 
@@ -21,73 +44,76 @@ def longest_run(whose):
     return int((edges[1::2] - edges[::2]).max(initial=0))
 
 
-def pool_map(snapshots, highlight, columns=24):
-    """The pool as a map of blocks, each with the number of the request that has it; some requests in colour.
+def pool_map(snapshots, columns=16):
+    """The pool as a map of blocks, each with the number of the request that has it; the two longest requests in colour.
 
-    snapshots: {title: owners(...)}, at most two; highlight: up to three request numbers a snapshot.
+    snapshots: {title: owners(...)}, at most three.
     """
     size = len(next(iter(snapshots.values())))
-    title = f"The pool map: {size} blocks, and whose they are"
-    axes = np.atleast_1d(figure(0.19 * -(-size // columns) + 1.1, len(snapshots), title))
+    rows = -(-size // columns)
+    axes = np.atleast_1d(figure(0.2 * rows + 1.1, len(snapshots), f"The pool map: {size} blocks, and whose they are"))
     facts = []
-    for ax, (title, whose), picked in zip(axes, snapshots.items(), highlight):
-        colors = dict(zip(picked, (BLUE, ORANGE, GREEN)))
-        for block, owner in enumerate(whose):
+    for ax, (title, whose) in zip(axes, snapshots.items()):
+        numbers, counts = np.unique(whose[whose >= 0], return_counts=True)
+        colors = dict(zip(numbers[np.argsort(-counts, kind="stable")].tolist(), (BLUE, ORANGE)))
+        for block, owner in enumerate(whose.tolist()):
             row, column = divmod(block, columns)
-            fill = colors.get(owner, "white" if owner == -1 else "#E5E5E5")
-            ax.add_patch(Rectangle((column, row), 1, 1, fc=fill, ec="white" if owner != -1 else "#DDDDDD", lw=0.6))
-            if owner != -1:
-                ax.text(column + 0.5, row + 0.52, owner, ha="center", va="center", fontsize=5.2,
-                        color="white" if fill == BLUE else "black", weight="bold" if owner in colors else "normal")
+            if owner == -1:
+                ax.add_patch(Rectangle((column, row), 1, 1, fc="white", ec=GREY, lw=0.4, hatch="////"))
+                continue
+            fill = colors.get(owner, "#E5E5E5")
+            ax.add_patch(Rectangle((column, row), 1, 1, fc=fill, ec="white", lw=0.6))
+            ax.text(column + 0.5, row + 0.52, owner, ha="center", va="center", fontsize=5.8,
+                    color="white" if fill == BLUE else "black", weight="bold" if owner in colors else "normal")
         free, run = int((whose == -1).sum()), longest_run(whose)
-        bare(ax).set(xlim=(0, columns), ylim=(-(-size // columns), 0), aspect="equal")
+        bare(ax).set(xlim=(0, columns), ylim=(rows, 0), aspect="equal")
         ax.set_title(f"{title}\n{free} free, at most {run} side by side", fontsize=10)
-        pieces = {owner: 1 + int((np.diff(np.flatnonzero(whose == owner)) > 1).sum()) for owner in picked}
-        lie = ", ".join(f"request {owner} in {n} piece{'s' if n > 1 else ''}" for owner, n in pieces.items())
+        pieces = {owner: 1 + int((np.diff(np.flatnonzero(whose == owner)) > 1).sum()) for owner in colors}
+        lie = " and ".join(f"request {owner} in {n} piece{'s' if n > 1 else ''}" for owner, n in pieces.items())
         facts.append(f"{title}: {free} of {size} blocks are free, at most {run} of them side by side; {lie}.")
-    show("\n".join([*facts, "Numbers: the request that has the block. White: free."]))
+    show("\n".join([*facts, "Numbers: the request that has the block. Hatched: free."]))
 
 
-def staircase(tokens, block_size, reserved):
-    """Slots that a growing request has, by its tokens: reserved at once, or a block at a time."""
+def staircase(tokens, block_size):
+    """Slots that a growing request has, by its tokens: a block at a time."""
     n = np.arange(1, tokens + 1)
     mapped = -(-n // block_size) * block_size
     ax = figure(3, title=f"A request grows to {tokens} tokens; blocks of {block_size}")
-    ax.step(n, mapped, where="pre", color=BLUE)
+    ax.step(n, mapped, where="mid", color=BLUE)
     ax.plot(n, n, color=ORANGE, ls="--")
-    ax.fill_between(n, n, mapped, step="pre", color=BLUE, alpha=0.15)
-    ax.text(tokens * 1.01, mapped[-1], "slots it has", color=BLUE, va="bottom", fontsize=9)
-    ax.text(tokens * 1.01, tokens, "tokens", color=ORANGE, va="top", fontsize=9)
-    ax.text(2, mapped[-1] * 0.97, f"(a contiguous cache: {reserved:,} slots from the first token on)", fontsize=9, va="top")
-    ax.set(xlabel="tokens", ylabel="slots", xlim=(0, tokens * 1.14), ylim=(0, mapped[-1] * 1.08),
-           xticks=range(0, tokens + 1, block_size))
-    steps = ", ".join(str(i) for i in n[:-1][np.diff(mapped) > 0] + 1)
-    show(f"A new block at tokens 1, {steps}; at most {(mapped - n).max()} slots are empty. Shaded: mapped and empty.")
+    ax.fill_between(n, n, mapped, step="mid", color=BLUE, alpha=0.15)
+    ax.text(tokens * 1.01, mapped[-1], "slots it has", color=BLUE, va="center", fontsize=9)
+    ax.text(tokens * 1.01, tokens, "tokens", color=ORANGE, va="center", fontsize=9)
+    ax.text(block_size * 0.35, block_size * 0.62, "mapped, empty", fontsize=9, ha="center")
+    steps = [1, *(n[:-1][np.diff(mapped) > 0] + 1).tolist()]
+    ax.set(xlabel="tokens", ylabel="slots", xlim=(0, tokens * 1.14), ylim=(0, mapped[-1] * 1.08), xticks=steps,
+           yticks=np.unique(mapped))
+    show(f"A new block at lengths {', '.join(map(str, steps))}; at most {(mapped - n).max()} slots are empty.")
 
 
 def block_sizes(sweep, waste, seqs):
     """Waste and table length by block size. sweep: block_sweep's frame; waste: {block_size: empty slots a sequence} of
     many lengths spread evenly; seqs: how many sequences the sweep is of."""
-    left, right = figure(3.6, 2, "The size of a block: what it wastes, and what its table costs")
-    sizes = np.array(list(waste))
-    left.plot(sizes, (sizes - 1) / 2, color=GREY, lw=3, label="(B - 1) / 2")
-    left.plot(sizes, list(waste.values()), color=BLUE, marker="o", ls="", label="a million lengths, spread evenly")
-    own = dict(color=ORANGE, marker="s", ls="", mfc="none", ms=8, label=f"our {seqs} requests")
-    left.plot(sweep.block_size, sweep.wasted / seqs, **own)
-    left.set_xscale("log", base=2), left.set_yscale("symlog", linthresh=1)
-    left.set(xlabel="block size B (slots)", ylabel="empty slots a request", ylim=(-0.1, 300))
-    marks = [0, 0.5, 1.5, 7.5, 31.5, 127.5]
-    left.set_yticks(marks, marks), left.minorticks_off()
+    left, right = figure(3.6, 2, "The size of a block: what it wastes, and what its table costs (logarithmic axes)")
+    sizes = np.array([size for size in waste if size > 1])
+    left.loglog(sizes, (sizes - 1) / 2, color=GREY, lw=3, label="(B - 1) / 2")
+    left.plot(sizes, [waste[size] for size in sizes], color=BLUE, marker="o", ls="", label="a million lengths, spread evenly")
+    own = sweep[sweep.block_size > 1]
+    look = dict(color=ORANGE, marker="s", ls="", mfc="none", ms=8, label=f"our {seqs} requests")
+    left.plot(own.block_size, own.wasted / seqs, **look)
+    left.set(xlabel="block size B (slots)", ylabel="empty slots a request")
+    marks = [0.5, 1.5, 3.5, 7.5, 15.5, 31.5, 63.5, 127.5]
+    left.set_yticks(marks, marks)
     left.legend(frameon=False, fontsize=9)
-    right.plot(sweep.block_size, sweep.table_entries, color=RED, marker="D")
-    right.set_xscale("log", base=2), right.set_yscale("log", base=2)
-    right.set(xlabel="block size B (slots)", ylabel="entries in a request's table")
+    right.loglog(sweep.block_size, sweep.table_entries, color=RED, marker="D")
+    right.set(xlabel="block size B (slots)", ylabel="entries in a table for 2,048 tokens")
     for ax in (left, right):
         ax.set_xticks([1, 4, 16, 64, 256], ["1", "4", "16", "64", "256"])
+        ax.minorticks_off()
     ticks = [8, 32, 128, 512, 2048]
     right.set_yticks(ticks, [f"{t:,}" for t in ticks])
-    near = max(abs(w - (b - 1) / 2) / b for b, w in waste.items())
-    show(f"Spread evenly, the waste is (B - 1) / 2 within {100 * near:.1f}% of a block, for B from {sizes[0]} to {sizes[-1]}. "
+    near = max(abs(w - (b - 1) / 2) for b, w in waste.items())
+    show(f"Spread evenly, the waste is (B - 1) / 2 within {near:.2f} slots, for B from {min(waste)} to {max(waste)}. "
          f"Our {seqs} requests at 16: {sweep.set_index('block_size').wasted[16] / seqs:.2f}.")
 
 
@@ -126,20 +152,23 @@ def saving_by_maximum(savings, over):
 
     savings: {name: {maximum: times}}; over: {name: {maximum: share of the requests that are longer}}.
     """
-    ax = figure(3.6, title="Reserved by a contiguous cache / reserved in blocks of 16")
-    facts, looks = [], ((BLUE, "o", "-"), (ORANGE, "s", "--"), (GREEN, "D", "-."))
-    for (name, times), (color, marker, dash) in zip(savings.items(), looks):
+    ax = figure(3.8, title="Reserved by a contiguous cache / reserved in blocks of 16 (logarithmic axes)")
+    facts, looks = [], ((BLUE, "o", "-", 1.2), (ORANGE, "s", "--", 0.75))
+    for (name, times), (color, marker, dash, beside) in zip(savings.items(), looks):
         ax.loglog(list(times), list(times.values()), color=color, marker=marker, ls=dash)
-        ax.text(list(times)[-1] * 1.08, list(times.values())[-1], name, color=color, va="center", fontsize=9)
-        small, large = list(times)[0], list(times)[-1]
-        longer = f"{100 * over[name][small]:.1f}% of the requests are longer"
-        facts.append(f"{name}: {times[small]:.1f} times at {small:,} slots ({longer}), {times[large]:.1f} times at {large:,}.")
+        last = list(times)[-1]
+        ax.text(last * 1.08, times[last], name, color=color, va="center", fontsize=9)
+        for maximum, share in over[name].items():
+            if share > 0.001:
+                text = f"{100 * share:.1f}% longer"
+                ax.text(maximum, times[maximum] * beside, text, color=color, ha="center", va="center", fontsize=8)
+        facts.append(f"{name}: " + ", ".join(f"{t:.1f} times at {maximum:,}" for maximum, t in times.items()) + " slots.")
     ticks = list(next(iter(savings.values())))
     ax.set_xticks(ticks, [f"{t:,}" for t in ticks], minor=False)
     ax.set_yticks([1, 2, 5, 10, 20, 50], ["1", "2", "5", "10", "20", "50"], minor=False)
-    plt.minorticks_off()
-    ax.set(xlabel="slots that a contiguous cache reserves for a request", ylabel="times", xlim=(ticks[0] * 0.9, ticks[-1] * 2.2))
-    show("\n".join(facts))
+    ax.minorticks_off()
+    ax.set(xlabel="slots that a contiguous cache reserves for a request", ylabel="times", xlim=(ticks[0] * 0.8, ticks[-1] * 2.2))
+    show("\n".join([*facts, "Longer: the share of requests that don't fit into the slots, and are left out."]))
 
 
 def snapshot(tables, pool):
@@ -150,11 +179,12 @@ def snapshot(tables, pool):
 
 def copy_on_write(steps):
     """Tables, and arrows to the blocks that they name, with reference counts. steps: {title: snapshot(...)}."""
-    axes = figure(3.1, len(steps), "Fork, and copy on write")
+    axes = figure(2.9, len(steps), "Fork, and copy on write")
     blocks = sorted({block for _, counts in steps.values() for block in counts})
     facts = []
     for ax, (title, (tables, counts)) in zip(axes, steps.items()):
-        bare(ax).set(xlim=(-0.2, 4.6), ylim=(len(blocks) + 0.1, -0.7), title=title)
+        bare(ax).set(xlim=(-0.2, 4.7), ylim=(len(blocks) + 0.1, -0.7))
+        ax.set_title(title, fontsize=10)
         for i, (name, held) in enumerate(tables.items()):
             color, top = (BLUE, ORANGE)[i], i * (len(blocks) + 0.3) / len(tables)
             ax.text(0, top - 0.1, f"table of {name}", color=color, fontsize=9)
@@ -162,12 +192,13 @@ def copy_on_write(steps):
                 y = top + 0.45 * page
                 ax.add_patch(Rectangle((0, y), 0.9, 0.42, fc="white", ec=color))
                 ax.text(0.45, y + 0.21, block, ha="center", va="center", fontsize=9)
-                ax.add_patch(FancyArrowPatch((0.9, y + 0.21), (3, blocks.index(block) + 0.35), arrowstyle="->", mutation_scale=9,
-                                             color=color, ls=("-", "--")[i], shrinkA=0, shrinkB=0))
+                ax.add_patch(FancyArrowPatch((0.9, y + 0.21), (2.7, blocks.index(block) + 0.25 + 0.2 * i), arrowstyle="->",
+                                             mutation_scale=9, color=color, ls=("-", "--")[i], shrinkA=0, shrinkB=0))
         for y, block in enumerate(blocks):
             count = counts.get(block, 0)
-            ax.add_patch(Rectangle((3, y), 1.5, 0.7, fc=("white", "#DDEEFF", SKY)[min(count, 2)], ec=GREY if count else "#DDDDDD"))
-            ax.text(3.75, y + 0.35, f"block {block}: {count or 'free'}", ha="center", va="center", fontsize=9)
+            ax.add_patch(Rectangle((2.7, y), 1.9, 0.7, fc=("white", "#DDEEFF", SKY)[min(count, 2)], ec=GREY))
+            text = f"block {block}\n{f'count {count}' if count else 'free'}"
+            ax.text(3.65, y + 0.35, text, ha="center", va="center", fontsize=8.5)
         facts.append(f"{title}: " + ", ".join(f"block {b} has count {c}" for b, c in counts.items()) + ".")
     show("\n".join(facts))
 
@@ -198,7 +229,7 @@ def prefix_tree(cache, words, in_use=()):
         look = dict(fc="#DDEEFF", ec=BLUE, lw=2.2) if used else dict(fc="white", ec=GREY, ls="--")
         ax.add_patch(Rectangle((x, y - 0.3), 2.6, 0.6, **look))
         ax.text(x + 1.3, y, " ".join(words[t] for t in entry.tokens), ha="center", va="center", fontsize=9)
-        ax.text(x + 0.06, y - 0.33, f"block {entry.block}", fontsize=7.5, color=GREY, va="bottom")
+        ax.text(x + 0.06, y - 0.33, f"block {entry.block}", fontsize=7.5, color="#555555", va="bottom")
         if entry.parent is not None:
             ax.plot([3.1 * depth[entry.parent] + 2.6, x], [rows[entry.parent], y], color=GREY, lw=1)
     ax.set(xlim=(-0.1, 3.1 * (max(depth.values(), default=0) + 1)), ylim=(max(rows.values(), default=0) + 0.6, -0.75))
@@ -214,10 +245,11 @@ def pool_over_time(rows, num_blocks, block_size):
     ax.axhline(num_blocks, color="black", lw=1.5)
     ax.fill_between(steps, used, used + standby, color=SKY, alpha=0.5, hatch="//", ec=SKY, lw=0)
     ax.fill_between(steps, 0, used, color=BLUE, alpha=0.85, lw=0)
-    ax.plot(steps, tokens / block_size, color=ORANGE, lw=1.5, ls="--")
-    at = int(len(rows) * 0.8)
-    ax.text(len(rows) * 0.01, num_blocks * 1.02, "the pool: what the driver calls used, from start to end", fontsize=9, va="bottom")
-    ax.text(at, used[at] + standby[at] / 2, "on standby", ha="center", va="center", fontsize=9, backgroundcolor="white")
+    ax.plot(steps, tokens / block_size, color="black", lw=1.3, ls="--")
+    at, early = int(len(rows) * 0.8), int(len(rows) * 0.3)
+    ax.text(len(rows) * 0.01, num_blocks * 1.02, "the pool, from start to end", fontsize=9, va="bottom")
+    ax.text(early, tokens[early] / block_size + 0.06 * num_blocks, "if nothing were shared", ha="right", fontsize=9)
+    ax.text(len(rows) * 0.99, num_blocks * 0.97, "on standby", ha="right", va="top", fontsize=9)
     ax.text(at, used[at] / 2, "in use", ha="center", va="center", color="white", fontsize=9)
     ax.set(xlabel="step of decoding", ylabel="blocks", xlim=(0, len(rows)), ylim=(0, num_blocks * 1.12))
     now, idle, most = (100 * x / num_blocks for x in (used[-1], standby[-1], used.max()))
@@ -230,12 +262,12 @@ def sharing(frame):
     ax = figure(4.2, title="Blocks that the sequences of one request save by sharing")
     rows = np.arange(len(frame)) + frame.groupby(["method", "data"], sort=False).ngroup() * 0.6
     ax.hlines(rows, 100 * frame.paper, 100 * frame.ours, color=GREY, lw=2, zorder=0)
-    for column, color, marker, label in (("paper", ORANGE, "s", "the paper's"), ("ours", BLUE, "o", "ours")):
+    for column, color, marker, label in (("paper", ORANGE, "s", "paper"), ("ours", BLUE, "o", "here")):
         ax.plot(100 * frame[column], rows, color=color, marker=marker, ls="", label=label)
     for y, row in zip(rows, frame.itertuples()):
-        text = f"{100 * row.paper:.1f} and {100 * row.ours:.1f}{'  (fitted)' if row.how == 'fitted' else ''}"
+        text = f"paper {100 * row.paper:.1f}, here {100 * row.ours:.1f}{' (fitted)' if row.how == 'fitted' else ''}"
         ax.text(100 * max(row.paper, row.ours) + 1.2, y, text, va="center", fontsize=8.5)
-    ax.set(yticks=rows, yticklabels=[f"{row.method}, {row.data}, n = {row.n}" for row in frame.itertuples()], xlim=(0, 92),
+    ax.set(yticks=rows, yticklabels=[f"{row.method}, {row.data}, n = {row.n}" for row in frame.itertuples()], xlim=(0, 105),
            xlabel="blocks saved (%)")
     ax.invert_yaxis()
     ax.legend(loc="upper right", frameon=False)
