@@ -8,6 +8,10 @@ from .memory import Memory, block_sweep, contiguous_memory, paged_memory
 from .cache import ContiguousCache, PagedCache
 from .blocks import BlockPool, BlockTable, block_tables
 from .prefix import PrefixCache
+from .buddy import BuddyAllocator
+from .paper import ALPACA, FIGURE_2, FIGURE_15, SHAREGPT, paper_lengths
+from .reservation import memory_shares
+from .sharing import beam_search, figure_15, parallel_sampling
 from .errors import DoubleFree, KernelError, OutOfBlocks, RequestTooLarge, TraceError
 from .kernel import Kernel
 from .cpu import on_cpu
@@ -21,6 +25,8 @@ __all__ = [
     "Trace", "load_trace", "synthetic_trace", "traffic_fit",
     "Memory", "block_sweep", "contiguous_memory", "paged_memory",
     "ContiguousCache", "PagedCache", "BlockPool", "BlockTable", "block_tables", "PrefixCache",
+    "BuddyAllocator", "ALPACA", "FIGURE_2", "FIGURE_15", "SHAREGPT", "paper_lengths", "memory_shares",
+    "beam_search", "figure_15", "parallel_sampling",
     "DoubleFree", "KernelError", "OutOfBlocks", "RequestTooLarge", "TraceError",
     "Kernel", "on_cpu", "gpu_available", "naive_attention", "naive_launch",
     "array_module", "compare", "kernel_source", "show_kernel", "reference_attention", "relative_error", "softmax",
