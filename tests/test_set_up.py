@@ -1,6 +1,9 @@
 """The ways in agree with each other, and the module needs no GPU to be there."""
 
+import doctest
+import importlib
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -9,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import pagefault
 from pagefault.benchmark import recorded
 
 ROOT = Path(__file__).parents[1]
@@ -86,3 +90,9 @@ def test_the_readmes_times_are_the_recorded_ones():
             assert f"{row.median_us:,.2f} µs" in text and row.high_us - row.low_us < 0.01 * row.median_us
     for name in ("device", "driver", "cuda", "cupy", "date", "repeats"):
         assert str(table[name].iloc[0]) in text
+
+
+def test_the_examples_in_the_docstrings_are_right():
+    names = [f"pagefault.{m.name}" for m in pkgutil.iter_modules(pagefault.__path__) if not m.name.startswith("__")]
+    results = [doctest.testmod(importlib.import_module(name)) for name in names]
+    assert sum(r.failed for r in results) == 0 and sum(r.attempted for r in results) >= 15

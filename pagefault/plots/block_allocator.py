@@ -21,7 +21,8 @@ def page_walk(table, block_size, num_tokens, num_blocks):
         ax.add_patch(Rectangle((block, 0), 1, 0.6, fc=color, ec=GREY, lw=0.6, alpha=0.85))
         ax.text(block + 0.5, 0.3, block, ha="center", va="center", fontsize=8)
     for page, block in enumerate(table):
-        start = ((page + 0.5) * block_size * scale, 1.95)
+        end = min((page + 1) * block_size, num_tokens)
+        start = ((page * block_size + end) / 2 * scale, 1.95)
         look = dict(arrowstyle="->", mutation_scale=12, color=colors[page % 5], lw=1.5)
         ax.add_patch(FancyArrowPatch(start, (block + 0.5, 0.65), **look))
         ax.text(start[0], 2.72, f"page {page}", ha="center", fontsize=9)
@@ -153,15 +154,16 @@ def saving_by_maximum(savings, over):
     savings: {name: {maximum: times}}; over: {name: {maximum: share of the requests that are longer}}.
     """
     ax = figure(3.8, title="Reserved by a contiguous cache / reserved in blocks of 16 (logarithmic axes)")
-    facts, looks = [], ((BLUE, "o", "-", 1.2), (ORANGE, "s", "--", 0.75))
-    for (name, times), (color, marker, dash, beside) in zip(savings.items(), looks):
+    facts, looks = [], ((BLUE, "o", "-"), (ORANGE, "s", "--"))
+    for (name, times), (color, marker, dash) in zip(savings.items(), looks):
         ax.loglog(list(times), list(times.values()), color=color, marker=marker, ls=dash)
         last = list(times)[-1]
         ax.text(last * 1.08, times[last], name, color=color, va="center", fontsize=9)
         for maximum, share in over[name].items():
             if share > 0.001:
-                text = f"{100 * share:.1f}% longer"
-                ax.text(maximum, times[maximum] * beside, text, color=color, ha="center", va="center", fontsize=8)
+                above = times[maximum] == max(other[maximum] for other in savings.values())
+                text, y = f"{100 * share:.1f}% longer", times[maximum] * (1.2 if above else 0.8)
+                ax.text(maximum, y, text, color=color, ha="center", va="center", fontsize=8)
         facts.append(f"{name}: " + ", ".join(f"{t:.1f} times at {maximum:,}" for maximum, t in times.items()) + " slots.")
     ticks = list(next(iter(savings.values())))
     ax.set_xticks(ticks, [f"{t:,}" for t in ticks], minor=False)
