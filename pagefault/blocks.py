@@ -1,6 +1,7 @@
 """Whose block is it: a pool that counts references, and a sequence's block table over it."""
 
 import threading
+from collections import Counter, OrderedDict
 
 import numpy as np
 
@@ -29,7 +30,7 @@ class BlockPool:
         self._free = list(range(self.num_blocks))[::-1]  # a stack: its end is handed out next
         self._counts = [0] * self.num_blocks
         self._kept = {}  # block: what to call when it is evicted
-        self._standby = {}  # kept blocks that nobody else has, in the order they came
+        self._standby = OrderedDict()  # kept blocks that nobody else has, in the order they came
 
     @property
     def num_free(self):
@@ -56,10 +57,10 @@ class BlockPool:
             n = whole("n", n)
         with self.lock:
             free, counts = self._free, self._counts
-            if n > len(free):
-                if n > self.num_free:
-                    raise OutOfBlocks(f"{n:,} blocks are asked for, and {self.num_free:,} of {self.num_blocks:,} are free")
+            if len(free) < n <= self.num_free:
                 self.evict(n - len(free))
+            if n > len(free):
+                raise OutOfBlocks(f"{n:,} blocks are asked for, and {self.num_free:,} of {self.num_blocks:,} are free")
             blocks = free[: -n - 1 : -1]
             del free[len(free) - n :]
             for block in blocks:
@@ -99,13 +100,12 @@ class BlockPool:
                 return
             for block in blocks[: -1 - len(list(rest))]:
                 counts[block] = 1
-        for i, block in enumerate(blocks):
-            counts[block] -= 1
-            if counts[block] < (block in kept):
-                for taken in blocks[: i + 1]:
-                    counts[taken] += 1
-                why = "more often than it was taken" if block in blocks[:i] else "but nobody has it"
+        for block, times in Counter(blocks).items():  # before one changes: other threads read counts without the lock
+            if times > counts[block] - (block in kept):
+                why = "more often than it was taken" if counts[block] > (block in kept) else "but nobody has it"
                 raise DoubleFree(f"block {block} is given back {why}")
+        for block in blocks:
+            counts[block] -= 1
         for block in dict.fromkeys(reversed(blocks)):
             if not counts[block]:
                 self._free.append(block)
@@ -113,7 +113,9 @@ class BlockPool:
                 self._standby[block] = None
 
     def keep(self, block, forget):
-        """Let a block that somebody has go to standby instead of being free; forget(block) is called when it is evicted."""
+        """Let a block that somebody has go to standby instead of being free; forget(block) is called once it was evicted."""
+        if not callable(forget):
+            raise TypeError(f"forget = {forget!r}, a function is needed")
         with self.lock:
             if block in self._kept:
                 raise ValueError(f"block {block} is kept already")
@@ -123,14 +125,15 @@ class BlockPool:
     def evict(self, n):
         """Free up to n of the blocks on standby, the one longest there first; returns how many."""
         with self.lock:
-            n = min(whole("n", n), len(self._standby))
-            for _ in range(n):
-                block = next(iter(self._standby))
-                del self._standby[block]
-                self._kept.pop(block)(block)
+            n, freed = whole("n", n), 0
+            while freed < n and self._standby:
+                block, _ = self._standby.popitem(last=False)
+                forget = self._kept.pop(block)
                 self._counts[block] = 0
                 self._free.append(block)
-        return n
+                freed += 1
+                forget(block)
+        return freed
 
     def _checked(self, blocks):
         blocks = list(blocks)
@@ -174,9 +177,8 @@ class BlockTable:
         own (copy on write). Copy what it holds before anybody writes. Raises OutOfBlocks, and changes nothing, if
         the pool has too few blocks.
         """
-        end = self.num_tokens + n
-        if end <= self.num_slots and n.__class__ is int and n > 0 and self._counts[self.blocks[-1]] == 1:
-            self.num_tokens = end  # the quick way: the last block has room and is ours
+        if n.__class__ is int and 0 < n <= self.num_slots - self.num_tokens and self._counts[self.blocks[-1]] == 1:
+            self.num_tokens += n  # the quick way: the last block has room and is ours
             return NO_COPIES
         if n.__class__ is not int or n < 0:
             n = whole("n", n)

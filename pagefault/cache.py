@@ -85,6 +85,8 @@ class PagedCache:
     def append_launch(self, slots, k, v):
         """The Launch that append makes of its arguments."""
         k, v = (self.xp.ascontiguousarray(x) for x in tokens_for(self, k, v))
+        shares = self.xp.may_share_memory
+        k, v = (x.copy() if shares(x, self.k) or shares(x, self.v) else x for x in (k, v))
         slots = row_numbers("slot", slots, self.num_blocks * self.block_size, once=True)
         if len(slots) != len(k):
             raise ValueError(f"{len(slots)} slots for {len(k)} tokens")
@@ -112,7 +114,8 @@ class PagedCache:
         shape = 2, len(blocks), *self.k.shape[1:]
         if staging.shape != shape or staging.dtype != self.k.dtype:
             raise ValueError(f"{len(blocks)} blocks are {self.k.dtype} {list(shape)}, not {staging.dtype} {list(staging.shape)}")
-        arrays = self.k, self.v, self.xp.ascontiguousarray(staging)
+        staging = self.xp.ascontiguousarray(staging)
+        arrays = self.k, self.v, staging if getattr(staging.flags, "writeable", True) else staging.copy()
         move_launch(self.xp, "gather_blocks", blocks, self.k[0].nbytes, arrays, ", true")()
 
     def swap_out(self, blocks):
@@ -138,7 +141,9 @@ class PagedCache:
 
     def read(self, table):
         """K and V of a BlockTable's tokens, [num_tokens, num_kv_heads, head_dim] each."""
-        n = whole("num_tokens", table.num_tokens)
+        n, size = whole("num_tokens", table.num_tokens), getattr(table, "pool", self).block_size
+        if size != self.block_size:
+            raise ValueError(f"a table over blocks of {size}, and the cache has blocks of {self.block_size}")
         count = -(-n // self.block_size)
         if count > len(table.blocks):
             raise ValueError(f"{n} tokens take {count} blocks of {self.block_size}, and the table has {len(table.blocks)}")

@@ -65,15 +65,18 @@ def model_figures(geometry, budget_bytes, max_len, mean_len, block_size):
     """How many sequences budget_bytes hold on a GPU with this KVGeometry: {name with its unit: figure}.
 
     Reserved: budget // bytes of max_len tokens. Paged: budget // bytes of a block in all layers // blocks of mean_len
-    tokens, which is budget // bytes of these whole blocks (and holds for layers with a window, too).
+    tokens, which is budget // bytes of these whole blocks. Layers with a window have as many blocks as it can touch.
 
     >>> from pagefault import MODELS
     >>> figures = model_figures(MODELS["llama-3-70b"], 80 * 10**9, 8192, 2000, 16)
     >>> figures["reserved_sequences"], figures["paged_sequences"]
     (29, 122)
     """
-    blocks = -(-mean_len // block_size)
-    reserved, paged = geometry.capacity(budget_bytes, max_len), geometry.capacity(budget_bytes, blocks * block_size)
+    blocks, windows = -(-mean_len // block_size), geometry.num_window_layers
+    in_window = min(blocks, -(-(geometry.window - 1) // block_size) + 1) if windows else 0
+    layer_blocks = (geometry.num_layers - windows) * blocks + windows * in_window
+    paged_bytes = layer_blocks * block_size * geometry.bytes_per_token_layer
+    reserved, paged = geometry.capacity(budget_bytes, max_len), budget_bytes // paged_bytes
     return {
         "num_layers": geometry.num_layers, "num_kv_heads": geometry.num_kv_heads, "head_dim": geometry.head_dim,
         "latent_dim": geometry.latent_dim, "dtype_bytes": geometry.dtype_bytes,
@@ -81,7 +84,7 @@ def model_figures(geometry, budget_bytes, max_len, mean_len, block_size):
         "budget_bytes": budget_bytes, "budget_gb": budget_bytes / 1e9, "budget_gib": budget_bytes / 2**30,
         "max_len_tokens": max_len, "mean_len_tokens": mean_len, "block_size_tokens": block_size,
         "reserved_bytes_per_sequence": geometry.bytes(max_len), "reserved_sequences": reserved,
-        "blocks_per_sequence": blocks, "paged_bytes_per_sequence": geometry.bytes(blocks * block_size),
+        "blocks_per_sequence": blocks, "paged_bytes_per_sequence": paged_bytes,
         "paged_sequences": paged, "paged_to_reserved_x": paged / reserved if reserved else None,
     }
 

@@ -1,6 +1,6 @@
 """Prefix caching: full blocks of tokens that were computed before, found again by a hash of all that lies before them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .blocks import BlockTable
 from .errors import whole
@@ -17,7 +17,7 @@ class Entry:
 
     block: int
     tokens: tuple
-    parent: object
+    parent: object = field(repr=False)
 
 
 class PrefixCache:
@@ -62,7 +62,8 @@ class PrefixCache:
         """Cache the full blocks of a table that holds these tokens first, K and V included; returns how many are new.
 
         Where the same tokens are cached in another block, the table takes that one and gives back its own. Nothing is
-        cached behind a block whose key another block has, or that is a copy and in a second table too.
+        cached behind a block whose key another block has, or that is a copy and in a second table too. Every call looks at
+        all tokens: make one when a block is full, not one a token.
         """
         tokens, pool = token_ids(tokens), self.pool
         if table.pool is not pool:
@@ -72,6 +73,9 @@ class PrefixCache:
         with pool.lock:
             parts = self._split(tokens)
             found, key = self._find(parts)
+            for block in table.blocks[len(found) : len(parts)]:
+                if block in pool._kept:
+                    raise ValueError(f"block {block} is cached with other tokens")
             for i, entry in enumerate(found):
                 if entry.block != table.blocks[i]:
                     if pool.ref_count(table.blocks[i]) > 1:
@@ -80,15 +84,12 @@ class PrefixCache:
                     pool.free([table.blocks[i]])
                     table.blocks[i] = entry.block
             parent, new = (found[-1] if found else None), 0
-            for block in table.blocks[len(found) : len(parts)]:
-                if block in pool._kept:
-                    raise ValueError(f"block {block} is cached with other tokens")
             for block, part in list(zip(table.blocks, parts))[len(found) :]:
                 key = self.key(key, part)
                 if key in self._entries:
                     break
+                pool.keep(block, lambda _, key=key: self._entries.pop(key, None))
                 parent = self._entries[key] = Entry(block, part, parent)
-                pool.keep(block, lambda _, key=key: self._entries.pop(key))
                 new += 1
         return new
 
@@ -111,4 +112,7 @@ class PrefixCache:
 
 def token_ids(tokens):
     """Token ids as a tuple of ints; raises TypeError or ValueError for what can't be one."""
-    return tuple(whole(f"tokens[{i}]", t, 0) for i, t in enumerate(tokens))
+    tokens = tuple(tokens)
+    if not set(map(type, tokens)) <= {int} or min(tokens, default=0) < 0:
+        tokens = tuple(whole(f"tokens[{i}]", t, 0) for i, t in enumerate(tokens))
+    return tokens

@@ -15,8 +15,8 @@ PIECES = {16: "uint4", 8: "uint2", 4: "unsigned", 2: "unsigned short", 1: "unsig
 def empty_slots(shape, dtype, xp):
     """K and V as arrays of NaN, of a shape {name: size}; raises ValueError or TypeError if there can be none."""
     shape = tuple(whole(name, n, 1) for name, n in shape.items())
-    if np.dtype(dtype).kind != "f":
-        raise TypeError(f"dtype = {np.dtype(dtype)}, a floating-point type is needed")
+    if np.dtype(dtype).kind != "f" or not np.dtype(dtype).isnative:
+        raise TypeError(f"dtype = {np.dtype(dtype)}, a floating-point type in this machine's byte order is needed")
     return tuple(xp.full(shape, np.nan, dtype) for _ in "kv")
 
 
@@ -35,8 +35,9 @@ def _numbers(x, dtype, xp):
             raise TypeError(f"K and V are real numbers, not {x.dtype}")
         with np.errstate(over="ignore"):
             cast = x.astype(dtype)
-        if bool((xp.isinf(cast) & xp.isfinite(x)).any()):
-            raise ValueError(f"a number up to {float(abs(x).max()):g} is beyond {dtype}")
+        beyond = xp.isinf(cast) & xp.isfinite(x)
+        if bool(beyond.any()):
+            raise ValueError(f"a number up to {float(abs(x[beyond]).max()):g} is beyond {dtype}")
         x = cast
     return x[None] if x.ndim == 2 else x
 

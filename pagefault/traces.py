@@ -38,7 +38,10 @@ class Trace:
     hash_ids: tuple | None = None
 
     def __post_init__(self):
-        arrival_ns = np.array(self.arrival_ns, np.int64)
+        arrival_ns = np.array(self.arrival_ns)
+        if arrival_ns.size and arrival_ns.dtype.kind not in "iu":
+            raise ValueError(f"{self.name}: arrival_ns are whole nanoseconds, not {arrival_ns.dtype}")
+        arrival_ns = arrival_ns.astype(np.int64)
         if arrival_ns.ndim != 1 or arrival_ns[:1].any() or (np.diff(arrival_ns) < 0).any():
             raise ValueError(f"{self.name}: the first request comes at 0, and none before the one before it")
         object.__setattr__(self, "arrival_ns", arrival_ns)

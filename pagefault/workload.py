@@ -43,8 +43,8 @@ def _length(raw, edges, mix):
     while bits:
         more = _draw(raw) & ((1 << bits) - 1)
         if more < values:
-            return lo + more
-    return lo
+            return int(lo) + more
+    return int(lo)
 
 
 def _draw(raw):

@@ -83,5 +83,12 @@ if __name__ == "__main__":
         for kind in ours:
             print(f"{num_blocks:9,} blocks  {kind:8} {ours[kind]:6.2f} us, deque of objects {deques[kind]:6.2f} us, "
                   f"{deques[kind] / ours[kind]:.2f} times", flush=True)
+        pool, waiting = BlockPool(num_blocks, 16), num_blocks // 2
+        for block in pool.allocate(waiting):
+            pool.keep(block, len)
+        pool.free(range(waiting))
+        start = time.perf_counter()
+        evicted = pool.evict(num_blocks)
+        print(f"{num_blocks:9,} blocks  evict    {1e6 * (time.perf_counter() - start) / evicted:6.2f} us")
         total, other = (t["allocate"] + 100 * t["append"] + t["free"] for t in (ours, deques))
         print(f"{num_blocks:9,} blocks  {102e6 / total:,.0f} operations a second, {102e6 / other:,.0f}, {other / total:.2f} times")

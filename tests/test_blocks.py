@@ -58,6 +58,7 @@ def test_counts_return_to_zero():
     (lambda p: p.free([True]), TypeError, r"blocks\[0\] = True, a whole number"),
     (lambda p: p.share([0, 3]), ValueError, "block 3 is free, and only"),
     (lambda p: p.keep(3, print), ValueError, "block 3 is free"),
+    (lambda p: p.keep(0, None), TypeError, "forget = None, a function is needed"),
     (lambda p: p.allocate(-1), ValueError, "n = -1"),
     (lambda p: p.allocate(1.5), TypeError, "n = 1.5"),
     (lambda p: p.allocate(True), TypeError, "n = True"),
@@ -185,6 +186,8 @@ def test_a_table_whose_blocks_were_given_back_behind_its_back_says_so():
     (lambda t: t.append(-1), ValueError, "n = -1"),
     (lambda t: t.append(0.5), TypeError, "n = 0.5"),
     (lambda t: t.append(True), TypeError, "n = True"),
+    (lambda t: t.append("a"), TypeError, "n = 'a', a whole number"),
+    (lambda t: t.append(None), TypeError, "n = None, a whole number"),
     (lambda t: t.append(10**12), OutOfBlocks, "are free"),
     (lambda t: t.truncate(6), ValueError, "num_tokens = 6, it is from 0 to 5"),
     (lambda t: t.slots(3, 6), ValueError, "end = 6, it is from 0 to 5"),
@@ -247,6 +250,47 @@ def test_a_kept_block_is_copied_before_it_is_written():
     pool.keep(0, print)
     t.truncate(3)
     assert list(t.append()) == [(0, 1)] and pool.num_standby == 1
+
+
+def test_a_function_called_on_eviction_finds_its_block_free_and_may_raise():
+    pool, seen = BlockPool(4, 4), []
+
+    def forget(block):
+        seen.append((block, block in pool._free, pool.num_standby))
+        raise KeyError(block)
+
+    for block in pool.allocate(2):
+        pool.keep(block, forget)
+    pool.free([0, 1])
+    for _ in range(2):
+        with pytest.raises(KeyError):
+            pool.allocate(4)
+    assert seen == [(1, True, 1), (0, True, 0)]
+    assert sorted(pool.allocate(4)) == [0, 1, 2, 3] and pool.num_free == 0
+
+
+def test_a_function_called_on_eviction_may_evict():
+    pool = BlockPool(4, 4)
+    for block in pool.allocate(3):
+        pool.keep(block, lambda _: pool.evict(1))
+    pool.free([0, 1, 2])
+    assert sorted(pool.allocate(3)) == [0, 1, 2]
+    assert pool.num_standby == 0 and pool.num_free == 1
+
+
+def test_a_refused_free_is_never_seen_by_a_thread_without_the_lock():
+    class Watched(list):
+        def __setitem__(self, block, count):
+            seen.append((block, count))
+            super().__setitem__(block, count)
+
+    pool, seen = BlockPool(4, 4), []
+    t = table(pool, 6)
+    fork = t.fork()
+    pool._counts = Watched(pool._counts)
+    with pytest.raises(DoubleFree):
+        pool.free([*t.blocks, 3])
+    assert seen == [] and fork.blocks == t.blocks
 
 
 def test_eight_threads_at_once_lose_nothing():

@@ -179,6 +179,22 @@ def test_what_cannot_be_is_refused(call, error, message):
     assert (list(cache.pool._counts), len(cache), table.blocks) == before
 
 
+def test_a_refused_insert_leaves_nothing_to_be_found():
+    pool = BlockPool(4, 4)
+    cache, table = PrefixCache(pool), BlockTable(pool)
+    table.append(4)
+    pool.free(table.blocks)
+    with pytest.raises(ValueError, match="block 0 is free"):
+        cache.insert(table, [1, 2, 3, 4])
+    assert len(cache) == 0 and found(cache, [1, 2, 3, 4, 5]) == 0
+
+
+def test_a_long_chain_has_a_short_text():
+    cache = PrefixCache(BlockPool(5000, 1))
+    computed(cache, range(5000))
+    assert len(repr(cache.entries[-1])) < 100
+
+
 def test_keys_do_not_depend_on_the_process_and_tokens_may_be_numpys():
     code = "from pagefault.prefix import chained_hash as h; print(h(h(0, (1, 2)), (3, 4)))"
     runs = {subprocess.run([sys.executable, "-c", code], env={"PYTHONHASHSEED": s}, capture_output=True, text=True).stdout
