@@ -1,7 +1,7 @@
 """Pool, tables, prefix cache and paged cache used in any order: no sequence ever reads another's token.
 
-A step is an operation, after which all is checked. 20,000 steps are hypothesis', which shortens what it finds; the others,
-up to STATE_MACHINE_STEPS in all (100,000 unless set), are random walks, which are three times as quick.
+A step is an operation, after which all is checked. Some 20,000 steps are hypothesis', which shortens what it finds; random
+walks, three times as quick, take the others of the STATE_MACHINE_STEPS (100,000 unless set).
 """
 
 import inspect
@@ -20,8 +20,9 @@ from world import OPERATIONS, World
 from pagefault import BlockPool, BlockTable, PagedCache, PrefixCache
 
 SHAPES = (24, 4), (30, 3), (60, 1), (9, 16), (40, 2)  # num_blocks, block_size
-EXAMPLES, LENGTH = 200, 100  # hypothesis' runs, and the steps of each
+EXAMPLES, LENGTH = 220, 100  # hypothesis' runs, and the most steps of each: some end early
 WALKS = 20  # of each shape
+BY_HYPOTHESIS = 15_000  # steps at least
 STEPS = int(os.environ.get("STATE_MACHINE_STEPS", 100_000))
 
 
@@ -51,7 +52,7 @@ def test_no_token_is_anothers_whatever_hypothesis_does():
     Machine.steps = 0
     run_state_machine_as_test(Machine, settings=settings(
         max_examples=EXAMPLES, stateful_step_count=LENGTH, derandomize=True, deadline=None, database=None))
-    assert Machine.steps >= 0.9 * EXAMPLES * LENGTH
+    assert Machine.steps >= BY_HYPOTHESIS
 
 
 def walk(shape, seed, steps):
@@ -72,7 +73,7 @@ def walk(shape, seed, steps):
 def test_no_token_is_anothers_on_random_walks(shape):
     seen = Counter()
     for seed in range(WALKS):
-        seen += walk(shape, seed, max(1, (STEPS - EXAMPLES * LENGTH) // WALKS // len(SHAPES)))
+        seen += walk(shape, seed, max(1, (STEPS - BY_HYPOTHESIS) // WALKS // len(SHAPES)))
     assert seen["hit"] and seen["OutOfBlocks"] and (seen["copies"] or shape[1] == 1)
 
 
