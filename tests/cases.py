@@ -1,8 +1,13 @@
 """Inputs that several tests share."""
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 
-from pagefault import ContiguousCache
+from pagefault import ContiguousCache, relative_error
+from pagefault.build import library_for
+from pagefault.reference import on_host
 
 LENGTHS = [1, 15, 16, 17, 1000, 2048]
 BOUND = {"float32": 2e-6, "float16": 3e-4}  # of ||out - reference|| / ||reference||
@@ -35,3 +40,14 @@ def pool_of(cache, block_size, shuffled=True, unused=(np.nan, np.nan), seed=0):
         slots = cache.xp.asarray(tables[seq, tokens // block_size]), cache.xp.asarray(tokens % block_size)
         k[slots], v[slots] = cache.read(seq)
     return k, v, cache.xp.asarray(tables)
+
+
+def worst_error(out, exact):
+    """The largest relative error of a sequence, NaN if there is one; those whose exact result is 0 are left out."""
+    return np.max([relative_error(one, right) for one, right in zip(on_host(out), exact) if right.any()])
+
+
+def compile_side_by_side(kernels):
+    """Compile kernels for the CPU, as many at once as there are processors."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda k: library_for(k.source, k.name, k.file, "plain"), kernels))
