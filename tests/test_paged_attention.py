@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cases import BOUND, compile_side_by_side, contiguous_case, pool_of, worst_error
 
-from pagefault import KernelError, reference_attention
+from pagefault import BlockPool, BlockTable, KernelError, PagedCache, block_tables, reference_attention
 from pagefault.attention import chunk_list, naive_launch, online_softmax_launch, split_kv_launch
 from pagefault.reference import gathered, on_host
 
@@ -196,6 +196,21 @@ def test_two_full_pages_swapped_show_when_they_are_read_back_and_not_in_the_outp
     assert same(gathered(k, tables, [40]), cache.k[:, :40]) and not same(gathered(k, swapped, [40]), cache.k[:, :40])
     for run in RUNGS.values():
         assert worst_error(run(q, k, v, [40], swapped)(), exact(q, cache)) <= BOUND["float32"]
+
+
+@one_way
+@each_rung
+def test_tables_that_grow_block_by_block_give_what_a_contiguous_cache_gives(xp, rung):
+    q, dense = contiguous_case([14, 30, 33], *HEADS["float32"], "float32", xp)
+    pool, cache = BlockPool(8, 16), PagedCache(8, 16, *dense.k.shape[2:], xp=xp)
+    tables = [BlockTable(pool) for _ in dense.seq_lens]
+    for step in range(0, 33, 5):
+        for seq, (table, n) in enumerate(zip(tables, dense.seq_lens.tolist())):
+            start, end = min(step, n), min(step + 5, n)
+            table.append(end - start)
+            cache.append(table.slots(start), *(x[seq, start:end] for x in (dense.k, dense.v)))
+    out = RUNGS[rung](q, cache.k, cache.v, [t.num_tokens for t in tables], block_tables(tables))()
+    assert same(out, RUNGS[rung](q, dense.k, dense.v, dense.seq_lens)())
 
 
 def test_a_page_swapped_with_the_partial_last_one_shows_in_the_output(xp):
