@@ -2,7 +2,7 @@
 //
 // It adds two things to the paged kernel.  A thread keeps the largest score so far, and scales down what it
 // has summed when it meets a larger one (partial.cuh): no context is too long.  And lanes lie along the row:
-// a few share a token, and each loads 16 bytes of its K and of its V, so that nobody fetches a sector for 4.
+// a few share a token, and each loads 16 bytes of its K, and of its V, and no sector for 4 of them.
 //
 // Launch: num_seqs * num_heads thread blocks, one for each head of each sequence, of WARPS * 32 threads.
 // Shared memory: found, 4 * WARPS * (HEAD_DIM + 2) bytes.
