@@ -16,9 +16,11 @@ from .errors import DoubleFree, KernelError, OutOfBlocks, RequestTooLarge, Trace
 from .kernel import Kernel
 from .cpu import on_cpu
 from .gpu import gpu_available
-from .attention import naive_attention, naive_launch
+from .attention import (
+    naive_attention, naive_launch, online_softmax_attention, online_softmax_launch, split_kv_attention, split_kv_launch,
+)
 from .notebook import array_module, compare, kernel_source, show_kernel
-from .reference import reference_attention, relative_error, softmax
+from .reference import gathered, reference_attention, relative_error, softmax
 
 __all__ = [
     "MODELS", "ONE_HEAD", "KVGeometry", "MIXES", "PUBLISHED_MIX", "mixed_lengths", "bursty_arrivals", "poisson_arrivals",
@@ -29,5 +31,6 @@ __all__ = [
     "beam_search", "figure_15", "parallel_sampling",
     "DoubleFree", "KernelError", "OutOfBlocks", "RequestTooLarge", "TraceError",
     "Kernel", "on_cpu", "gpu_available", "naive_attention", "naive_launch",
-    "array_module", "compare", "kernel_source", "show_kernel", "reference_attention", "relative_error", "softmax",
+    "online_softmax_attention", "online_softmax_launch", "split_kv_attention", "split_kv_launch",
+    "array_module", "compare", "kernel_source", "show_kernel", "gathered", "reference_attention", "relative_error", "softmax",
 ]

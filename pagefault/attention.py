@@ -1,73 +1,128 @@
-"""One Python function a kernel of the ladder: checks, casts, launches."""
+"""The ladder of attention kernels, one Python function a rung: checks, chooses, launches.
+
+All rungs have one signature. Each computes the attention of one new token a sequence over what is cached for it:
+
+q, out: [num_seqs, num_heads, head_dim]; all arrays are float32 or all float16, and all NumPy's, or all on one GPU.
+k, v: a contiguous cache [num_seqs, max_seq_len, num_kv_heads, head_dim], or, with block_tables, a pool
+[num_blocks, block_size, num_kv_heads, head_dim].
+seq_lens: [num_seqs] whole numbers, the new token counted; a sequence of 0 tokens gives a row of zeros.
+block_tables: [num_seqs, max_blocks] whole numbers; past a sequence's last block anything may stand, -1 say.
+scale: of the scores, 1 / sqrt(head_dim) unless given.
+
+A rung returns out, a new array unless one is given. Arrays of other libraries come in, out too, through DLPack or the CUDA
+array interface, without a copy. The tokens of a prompt are rows that share one table, with lengths that rise by one: so
+causal prefill is a batch like any other. A rung's `_launch` gives the same as a Launch, which can be run many times.
+"""
 
 import numpy as np
 
-from .errors import RequestTooLarge
-from .kernel import Launch, ladder_kernel, shared_limit
-from .memory import checked_lengths
-from .reference import on_host
+from .batch import checked_batch
+from .errors import RequestTooLarge, whole
+from .kernel import Launch, ladder_kernel, processors, shared_limit
 
-THREADS = 128
-TYPES = {"float32": "float", "float16": "__half"}
+THREADS = 128  # of the naive kernels; a power of two
+WARP_THREADS = 32 * 8  # of the others: WARPS in their source
+LEAST_CHUNK = 128  # tokens: below it a thread block has too little to do
 
 
-def naive_attention(q, k, v, seq_lens, scale=None, out=None):
-    """Attention of one new token a sequence over a contiguous cache, with all scores in shared memory.
+def naive_attention(q, k, v, seq_lens, block_tables=None, scale=None, out=None):
+    """Attention with all scores in shared memory: kernels/naive_attention.cu, with a page walk in paged_attention.cu.
 
-    q, out: [num_seqs, num_heads, head_dim]; k, v: [num_seqs, max_seq_len, num_kv_heads, head_dim]; all float32 or
-    all float16, of NumPy or of CuPy. seq_lens: [num_seqs] whole numbers, the new token counted; a sequence of 0
-    tokens gives a row of zeros. scale: of the scores, 1 / sqrt(head_dim) unless given. Returns out.
+    The module's docstring says what the arguments are. Returns out.
     Raises RequestTooLarge for a context whose scores exceed a thread block's shared memory.
     """
-    return naive_launch(q, k, v, seq_lens, scale, out)()
+    return naive_launch(q, k, v, seq_lens, block_tables, scale, out)()
 
 
-def naive_launch(q, k, v, seq_lens, scale=None, out=None):
+def naive_launch(q, k, v, seq_lens, block_tables=None, scale=None, out=None):
     """The Launch that naive_attention makes of its arguments."""
-    xp = _module(q=q, k=k, v=v)
-    lengths = checked_lengths(on_host(seq_lens))
-    _check_shapes(q, k, v, lengths)
-    scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
-    if not abs(scale) < float("inf"):
-        raise ValueError(f"scale = {scale}")
-    out = xp.empty_like(q) if out is None else out
-    if type(out) is not type(q):
-        raise TypeError(f"out is a {type(out).__name__}, and q a {type(q).__name__}")
-    if out.shape != q.shape or out.dtype != q.dtype:
-        raise ValueError(f"out is {out.dtype} {list(out.shape)}, and q {q.dtype} {list(q.shape)}")
-    num_seqs, num_heads, head_dim = q.shape
-    shared, limit = 4 * (THREADS + int(lengths.max(initial=0))), shared_limit(xp)
+    b = checked_batch(q, k, v, seq_lens, block_tables, scale, out)
+    longest = int(b.lengths.max(initial=0))
+    shared, limit = 4 * (THREADS + longest), shared_limit(b.xp)
     if shared > limit:
-        raise RequestTooLarge(f"a context of {lengths.max():,} tokens needs {shared:,} bytes of shared memory for its scores; "
+        raise RequestTooLarge(f"a context of {longest:,} tokens needs {shared:,} bytes of shared memory for its scores; "
                               f"a thread block has at most {limit:,}, enough for {limit // 4 - THREADS:,} tokens")
-    run = ladder_kernel("naive_attention.cu", f"naive_attention<{TYPES[q.dtype.name]}>")
-    args = (q, k, v, xp.asarray(lengths.astype(np.int32)), out, k.shape[1], k.shape[2], head_dim, scale)
-    return Launch(run, (num_seqs, num_heads), (THREADS,), args, shared, out)
+    num_seqs, num_heads, head_dim = b.q.shape
+    if b.tables is None:
+        kernel, where = ladder_kernel("naive_attention.cu", f"naive_attention<{b.type}>"), (b.seq_lens,)
+    else:
+        kernel = ladder_kernel("paged_attention.cu", f"paged_attention<{b.type}, {b.k.shape[1]}>")
+        where = b.tables, b.seq_lens
+    args = (b.q, b.k, b.v, *where, b.out, b.layout[2], b.k.shape[2], head_dim, b.scale)
+    return Launch(kernel, (num_seqs, num_heads), (THREADS,), args, shared, b.out)
 
 
-def _module(**arrays):
-    """NumPy or CuPy, whose arrays these are."""
-    if all(isinstance(a, np.ndarray) for a in arrays.values()):
-        return np
-    if all(hasattr(a, "__cuda_array_interface__") for a in arrays.values()):
-        import cupy
+def online_softmax_attention(q, k, v, seq_lens, block_tables=None, scale=None, out=None):
+    """Attention in one pass over K and V, whatever the context's length: kernels/online_softmax.cu.
 
-        return cupy
-    types = ", ".join(f"{name} is a {type(a).__module__}.{type(a).__name__}" for name, a in arrays.items())
-    raise TypeError(f"{types}; all are NumPy's arrays, or all CuPy's")
+    The module's docstring says what the arguments are; head_dim is a multiple of 8, at most 256. Returns out.
+    """
+    return online_softmax_launch(q, k, v, seq_lens, block_tables, scale, out)()
 
 
-def _check_shapes(q, k, v, lengths):
-    if q.ndim != 3 or k.ndim != 4 or k.shape != v.shape or k.shape[0] != q.shape[0] or k.shape[3] != q.shape[2]:
-        raise ValueError(f"q {list(q.shape)} is [num_seqs, num_heads, head_dim], and k {list(k.shape)} and v {list(v.shape)} "
-                         "are [num_seqs, max_seq_len, num_kv_heads, head_dim]")
-    if 0 in q.shape[1:] + k.shape[1:]:
-        raise ValueError(f"q {list(q.shape)} and k {list(k.shape)}: heads, head_dim and max_seq_len are at least 1")
-    if q.shape[1] % k.shape[2]:
-        raise ValueError(f"{q.shape[1]} query heads can't share {k.shape[2]} KV heads equally")
-    if not q.dtype == k.dtype == v.dtype or q.dtype.name not in TYPES:
-        raise TypeError(f"q, k, v hold {q.dtype}, {k.dtype}, {v.dtype}; all are float32 or all float16")
-    if len(lengths) != q.shape[0]:
-        raise ValueError(f"{len(lengths)} sequence lengths for {q.shape[0]} sequences")
-    if lengths.size and lengths.max() > k.shape[1]:
-        raise RequestTooLarge(f"sequence {lengths.argmax()} has {lengths.max()} tokens, and the cache {k.shape[1]} slots for each")
+def online_softmax_launch(q, k, v, seq_lens, block_tables=None, scale=None, out=None):
+    """The Launch that online_softmax_attention makes of its arguments."""
+    b = checked_batch(q, k, v, seq_lens, block_tables, scale, out)
+    _check_pieces(b)
+    num_seqs, num_heads, head_dim = b.q.shape
+    layout, tables, table_size = b.layout
+    kernel = ladder_kernel("online_softmax.cu", f"online_softmax<{b.type}, {head_dim}, {layout}>")
+    args = (b.q, b.k, b.v, tables, b.seq_lens, b.out, table_size, num_heads, b.k.shape[2], b.scale)
+    return Launch(kernel, (num_seqs * num_heads,), (WARP_THREADS,), args, 0, b.out)
+
+
+def split_kv_attention(q, k, v, seq_lens, block_tables=None, scale=None, out=None, split_tokens=None):
+    """Attention that splits contexts over thread blocks and reads each K and V once: kernels/split_kv.cu.
+
+    The module's docstring says what the arguments are; head_dim is a multiple of 8, at most 256. split_tokens: a thread
+    block takes at most so many tokens; unless given, an equal share of all, if that is 128 or more. (For groups
+    of more than 8 query heads, or of 4 and a head_dim above 128, K and V are read as often as it takes.) Returns out.
+    """
+    return split_kv_launch(q, k, v, seq_lens, block_tables, scale, out, split_tokens)()
+
+
+def split_kv_launch(q, k, v, seq_lens, block_tables=None, scale=None, out=None, split_tokens=None):
+    """The Launch that split_kv_attention makes of its arguments."""
+    b = checked_batch(q, k, v, seq_lens, block_tables, scale, out)
+    _check_pieces(b)
+    num_seqs, num_heads, head_dim = b.q.shape
+    group = max(g for g in range(1, 9) if num_heads // b.k.shape[2] % g == 0 and (g == 1 or g * head_dim <= 1024))
+    if split_tokens is None:
+        at_once = processors(b.xp) * (1 if group > 4 else 2) * group // num_heads  # chunks that run at the same time
+        split_tokens = max(LEAST_CHUNK, -(-int(b.lengths.sum()) // max(1, at_once)))
+    chunks, num_parts = chunk_list(b.lengths, whole("split_tokens", split_tokens, 1))
+    layout, tables, table_size = b.layout
+    kernel = ladder_kernel("split_kv.cu", f"split_kv<{b.type}, {head_dim}, {group}, {layout}>")
+    parts = b.xp.empty((num_parts, num_heads, 2 + head_dim), np.float32)
+    arrived = b.xp.zeros((num_seqs, num_heads // group), np.int32)
+    args = (b.q, b.k, b.v, tables, b.xp.asarray(chunks), b.out, parts, arrived, table_size, num_heads, b.k.shape[2], b.scale)
+    return Launch(kernel, (len(chunks) * num_heads // group,), (WARP_THREADS,), args, 0, b.out)
+
+
+def chunk_list(lengths, most):
+    """A batch cut into chunks of at most `most` tokens, the longest first; and how many are not a whole sequence.
+
+    lengths: int64 [num_seqs]. The chunks of a sequence are equal to a token, and one of 0 tokens has one.
+    Returns int32 [chunks, 6], whose columns are the members of Chunk in kernels/chunks.cuh.
+
+    >>> chunk_list(np.array([5, 12]), 8)[0].tolist()
+    [[1, 0, 6, 0, 2, 0], [1, 6, 12, 1, 2, 0], [0, 0, 5, 0, 1, 0]]
+    """
+    num_parts = np.maximum(1, -(-lengths // most))
+    split = np.where(num_parts > 1, num_parts, 0)
+    seq = np.repeat(np.arange(len(lengths)), num_parts)
+    part = np.arange(len(seq)) - np.repeat(np.cumsum(num_parts) - num_parts, num_parts)
+    begin, end = (lengths[seq] * p // num_parts[seq] for p in (part, part + 1))
+    chunks = np.stack([seq, begin, end, part, num_parts[seq], (np.cumsum(split) - split)[seq]], axis=1)
+    return chunks[np.argsort(begin - end, kind="stable")].astype(np.int32), int(split.sum())
+
+
+def _check_pieces(b):
+    """What loads of 16 bytes need."""
+    head_dim = b.q.shape[2]
+    if head_dim % 8 or head_dim > 256:
+        raise ValueError(f"head_dim = {head_dim}; this kernel takes multiples of 8 up to 256")
+    for name, a in (("k", b.k), ("v", b.v)):
+        address = a.ctypes.data if b.xp is np else a.data.ptr
+        if address % 16:
+            raise ValueError(f"{name} begins {address % 16} bytes behind a multiple of 16, and is loaded 16 bytes at once; copy it")

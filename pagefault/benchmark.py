@@ -55,29 +55,36 @@ def works():
 
 def time_gpu(calls, repeats=9, target_ms=25.0):
     """Seconds a call, [repeats], sorted: a CUDA graph of all calls, one after another, replayed for about target_ms."""
+    return take_turns([calls], repeats, target_ms)[0]
+
+
+def take_turns(sets_of_calls, repeats=9, target_ms=25.0):
+    """What time_gpu says of each set of calls, whose graphs take turns, so that a clock that changes hits all alike."""
     import cupy
 
     stream, (start, end) = cupy.cuda.Stream(non_blocking=True), (cupy.cuda.Event() for _ in "se")
     with stream:
-        for call in calls:
-            call()
-        stream.synchronize()
-        stream.begin_capture()
-        for call in calls:
-            call()
-        graph = stream.end_capture()
+        graphs = []
+        for calls in sets_of_calls:
+            for call in calls:
+                call()
+            stream.synchronize()
+            stream.begin_capture()
+            for call in calls:
+                call()
+            graphs.append(stream.end_capture())
 
-        def seconds(replays):
+        def seconds(graph, replays):
             start.record(stream)
             for _ in range(replays):
                 graph.launch(stream)
             end.record(stream)
             end.synchronize()
-            return cupy.cuda.get_elapsed_time(start, end) / 1e3 / replays / len(calls)
+            return cupy.cuda.get_elapsed_time(start, end) / 1e3 / replays
 
-        replays = max(2, int(target_ms / 1e3 / max(seconds(1) * len(calls), 1e-6)))
-        seconds(replays)
-        return sorted(seconds(replays) for _ in range(repeats))
+        replays = [max(2, int(target_ms / 1e3 / max(seconds(graph, 1), 1e-6))) for graph in graphs]
+        rounds = [[seconds(graph, n) for graph, n in zip(graphs, replays)] for _ in range(1 + repeats)]
+    return [sorted(t / len(calls) for t in times) for calls, times in zip(sets_of_calls, zip(*rounds[1:]))]
 
 
 def inputs(work, seed):

@@ -15,6 +15,7 @@ from .build import library_for, source_lines
 from .errors import KernelError
 
 SHARED_LIMIT = 227 * 1024  # bytes of shared memory a thread block: as much as compute capability 9.0 has
+PROCESSORS = 132  # for which work is divided: those of an H200, so that counts are what they are there
 SANITIZED = os.environ.get("PAGEFAULT_SANITIZE", "0") not in ("", "0")
 CHECKED_BYTES = 16 << 20  # each access is checked in launches whose arrays hold no more
 

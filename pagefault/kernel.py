@@ -3,13 +3,13 @@
 import os
 import re
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from .arguments import launch_shape
-from .cpu import SHARED_LIMIT, CPUFunction
+from .cpu import PROCESSORS, SHARED_LIMIT, CPUFunction
 from .gpu import GPUFunction, copy_to_host, device_shared_limit
 from .profile import profile
 from .races import check
@@ -20,8 +20,8 @@ class Kernel:
     """A CUDA C kernel, called as a cupy.RawKernel is; it runs where its arrays are.
 
     source: CUDA C, or the path of a .cu file. name: the kernel's, with its template arguments if it has any, as
-    in "scale<float, 64>". Headers that the source includes as "x.cuh" are looked for beside it, then among the
-    module's kernels.
+    in "scale<float, 64>". Files that the source includes as "x.cuh" or "x.cu" are looked for beside it, then among
+    the module's kernels.
     """
 
     def __init__(self, source, name):
@@ -96,14 +96,20 @@ class Kernel:
         return [words[-1] for words in (re.findall(r"\w+", p) for p in parameters) if words]
 
 
-@cache
-def _kernel(file, name, changed):
-    return Kernel(KERNELS / file, name)
+_kernels = {}  # (file, name): a Kernel, and when its files were edited last
 
 
 def ladder_kernel(file, name):
-    """One of the module's kernels; a file that has been edited is read again."""
-    return _kernel(file, name, os.stat(f"{KERNELS}/{file}").st_mtime_ns)
+    """One of the module's kernels; it is read again when its file, or one that it includes, has been edited."""
+    kernel, edited = _kernels.get((file, name), (None, None))
+    if kernel is None or edited != _edited(kernel):
+        kernel = Kernel(KERNELS / file, name)
+        _kernels[file, name] = kernel, _edited(kernel)
+    return kernel
+
+
+def _edited(kernel):
+    return [os.stat(file).st_mtime_ns for file in (kernel.file, *kernel.included)]
 
 
 @dataclass
@@ -134,3 +140,8 @@ class Launch:
 def shared_limit(xp):
     """How many bytes of shared memory a thread block can have: on the current GPU (xp = cupy), or on the CPU."""
     return SHARED_LIMIT if xp is np else device_shared_limit(xp)
+
+
+def processors(xp):
+    """How many processors, which run thread blocks, the current GPU has (xp = cupy); on the CPU as many as an H200."""
+    return PROCESSORS if xp is np else xp.cuda.Device().attributes["MultiProcessorCount"]

@@ -25,13 +25,13 @@ def read(path):
 
 
 def with_includes(text, file, seen):
-    """The source with its own headers (#include "x.cuh") spliced in, each once; seen collects their paths.
+    """The source with its own headers (#include "x.cuh", or another kernel's "x.cu") spliced in, each once; seen collects them.
 
     CuPy's cache of compiled kernels is keyed by the text alone: a header found by a path could change unnoticed.
     """
     lines = [f'#line 1 "{file.name}"']
     for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
-        included = re.match(r'\s*#\s*include\s*"([^"]+\.cuh)"', line)
+        included = re.match(r'\s*#\s*include\s*"([^"]+\.cuh?)"', line)
         headers = [folder / included[1] for folder in (file.parent, KERNELS)] if included else []
         header = next((h.resolve() for h in headers if h.exists()), None)  # one that is missing is named by the compiler
         if header:

@@ -1,13 +1,15 @@
+import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from cases import BOUND, LENGTHS, contiguous_case
 
-from pagefault import RequestTooLarge, naive_attention, naive_launch, reference_attention, relative_error
+from pagefault import RequestTooLarge, kernel, naive_attention, naive_launch, reference_attention, relative_error
 from pagefault.attention import THREADS
 from pagefault.kernel import shared_limit
 from pagefault.reference import on_host
+from pagefault.translate import KERNELS
 
 LONG = 1e-5  # a mean of random values shrinks as a context grows, and the rounding of its sum doesn't
 
@@ -137,3 +139,14 @@ def test_bad_input_is_refused_by_name():
     }.items():
         with pytest.raises((ValueError, TypeError), match=message):
             call()
+
+
+def test_a_kernel_of_the_module_is_read_again_when_a_file_that_it_includes_is_edited(tmp_path, monkeypatch):
+    monkeypatch.setattr(kernel, "KERNELS", shutil.copytree(KERNELS, tmp_path / "kernels"))
+    monkeypatch.setattr(kernel, "_kernels", {})
+    names = "paged_attention.cu", "paged_attention<float, 16>"
+    first = kernel.ladder_kernel(*names)
+    assert kernel.ladder_kernel(*names) is first
+    with open(tmp_path / "kernels" / "layout.cuh", "a", encoding="utf-8") as file:
+        file.write("// edited")
+    assert "// edited" in kernel.ladder_kernel(*names).source

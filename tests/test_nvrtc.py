@@ -17,6 +17,9 @@ INSTANCES = {  # file: its instances, and the oldest architecture that has what 
     "append.cu": ([f"append<{p}>" for p in PIECES.values()], OLDEST),
     "copy_blocks.cu": ([f"copy_blocks<{p}>" for p in PIECES.values()], OLDEST),
     "gather_blocks.cu": ([f"gather_blocks<{p}, {back}>" for p in PIECES.values() for back in ("false", "true")], OLDEST),
+    "paged_attention.cu": (["paged_attention<__half, 5>"], OLDEST),
+    "online_softmax.cu": (["online_softmax<float, 256, Paged<16>>", "online_softmax<__half, 80, Contiguous>"], OLDEST),
+    "split_kv.cu": (["split_kv<float, 64, 1, Contiguous>", "split_kv<__half, 128, 8, Paged<16>>"], OLDEST),
     "read_ceiling.cu": ([f"read_ceiling<{n}>" for n in (2, 8)], OLDEST),
 }
 EXTRA = {Path(__file__).parent / "features.cu": (["features<21, float>"], OLDEST)}

@@ -8,23 +8,13 @@
 // 4 * (threads + longest seq_len) bytes: that is what limits a context.
 #include "common.cuh"
 
-template <typename T>
-__global__ void naive_attention(const T* __restrict__ q,           // [num_seqs, num_heads, head_dim]
-                                const T* __restrict__ k,           // [num_seqs, max_seq_len,
-                                const T* __restrict__ v,           //   num_kv_heads, head_dim], both
-                                const int* __restrict__ seq_lens,  // [num_seqs]
-                                T* __restrict__ out,               // [num_seqs, num_heads, head_dim]
-                                int max_seq_len, int num_kv_heads, int head_dim, float scale) {
+// q and out are the head's, [head_dim]; row(token) is where the K, or V, of a token starts.
+template <typename T, typename Row>
+__device__ void attend(const T* q, const T* k, const T* v, int seq_len, T* out, int head_dim, float scale, Row row) {
   extern __shared__ float shared[];
   float* partial = shared;               // [threads]
   float* scores = shared + blockDim.x;   // [seq_len]
-  int seq = blockIdx.x, head = blockIdx.y, num_heads = gridDim.y, t = threadIdx.x;
-  int kv_head = head / (num_heads / num_kv_heads), seq_len = seq_lens[seq];
-  q += ((long long)seq * num_heads + head) * head_dim;
-  out += ((long long)seq * num_heads + head) * head_dim;
-  auto row = [&](int token) {  // where the K, or V, of a token starts
-    return (((long long)seq * max_seq_len + token) * num_kv_heads + kv_head) * head_dim;
-  };
+  int t = threadIdx.x;
 
   // 1. Scores: a thread takes every blockDim.x-th token and the dot product of its K with q.
   float largest = LOWEST;
@@ -54,4 +44,19 @@ __global__ void naive_attention(const T* __restrict__ q,           // [num_seqs,
     for (int token = 0; token < seq_len; ++token) total += scores[token] * to_float(v[row(token) + d]);
     out[d] = from_float<T>(seq_len > 0 ? total / sum : 0);  // attention over nothing is zero
   }
+}
+
+template <typename T>
+__global__ void naive_attention(const T* __restrict__ q,           // [num_seqs, num_heads, head_dim]
+                                const T* __restrict__ k,           // [num_seqs, max_seq_len,
+                                const T* __restrict__ v,           //   num_kv_heads, head_dim], both
+                                const int* __restrict__ seq_lens,  // [num_seqs]
+                                T* __restrict__ out,               // [num_seqs, num_heads, head_dim]
+                                int max_seq_len, int num_kv_heads, int head_dim, float scale) {
+  int seq = blockIdx.x, head = blockIdx.y, num_heads = gridDim.y, kv_head = head / (num_heads / num_kv_heads);
+  long long mine = ((long long)seq * num_heads + head) * head_dim;
+  auto row = [&](int token) {
+    return (((long long)seq * max_seq_len + token) * num_kv_heads + kv_head) * head_dim;
+  };
+  attend(q + mine, k, v, seq_lens[seq], out + mine, head_dim, scale, row);
 }
