@@ -94,7 +94,7 @@ def split_kv_launch(q, k, v, seq_lens, block_tables=None, scale=None, out=None, 
     layout, tables, table_size = b.layout
     kernel = ladder_kernel("split_kv.cu", f"split_kv<{b.type}, {head_dim}, {group}, {layout}>")
     parts = b.xp.empty((num_parts, num_heads, 2 + head_dim), np.float32)
-    arrived = b.xp.zeros((num_seqs, num_heads // group), np.int32)
+    arrived = b.xp.zeros((num_seqs, num_heads), np.int32)
     args = (b.q, b.k, b.v, tables, b.xp.asarray(chunks), b.out, parts, arrived, table_size, num_heads, b.k.shape[2], b.scale)
     return Launch(kernel, (len(chunks) * num_heads // group,), (WARP_THREADS,), args, 0, b.out)
 

@@ -10,17 +10,16 @@ struct Chunk {
   int part, num_parts, first_part;  // part 0 to num_parts - 1 of its sequence; where part 0 is among all parts
 };
 
-// For all threads of a thread block: whether its part is the last to arrive, so that all num_parts can be read.
+// For a warp that has written a part: whether it is the last to arrive, so that all num_parts can be read.
 // arrived: how many are there, 0 between launches.
 __device__ inline bool is_last(int* arrived, int num_parts) {
-  __shared__ bool last;
-  __syncthreads();
-  if (threadIdx.x == 0) {
+  bool last = false;
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) {
     __threadfence();  // the part is there before it is counted,
     last = atomicAdd(arrived, 1) == num_parts - 1;
     __threadfence();  // and all are counted before they are read
     if (last) atomicExch(arrived, 0);
   }
-  __syncthreads();
-  return last;
+  return __shfl_sync(~0u, last, 0);
 }

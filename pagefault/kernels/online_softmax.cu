@@ -53,8 +53,8 @@ __global__ void __launch_bounds__(WARPS * 32) online_softmax(
   for (int flip = Piece::LANES; flip < 32; flip *= 2) partial.merge_lane(flip);
   if (lane < Piece::LANES && has_piece) found[warp].store(partial, start);
   __syncthreads();
-  for (int d = threadIdx.x; d < HEAD_DIM; d += blockDim.x) {
-    Partial<1> all = merged(WARPS, d, [&](int w) -> auto& { return found[w]; });
-    out[d] = from_float<T>(seq_len > 0 ? all.out[0] / all.sum : 0);  // attention over nothing is zero
-  }
+  if (warp > 0) return;
+  auto all = merged<HEAD_DIM>(WARPS, [&](int w) -> auto& { return found[w]; });
+  for (int d = lane, j = 0; d < HEAD_DIM; d += 32, ++j)
+    out[d] = from_float<T>(seq_len > 0 ? all.out[j] / all.sum : 0);  // attention over nothing is zero
 }

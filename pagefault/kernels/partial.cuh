@@ -49,15 +49,29 @@ template <int HEAD_DIM> struct HeadPartial {  // in all of them, in memory
   }
 };
 
-// Dimension d of part(0) to part(n - 1), merged.
-template <typename Part> __device__ Partial<1> merged(int n, int d, Part part) {
-  Partial<1> all;
-  #pragma unroll 8
-  for (int i = 0; i < n; ++i) all.top = fmaxf(all.top, part(i).top);
-  #pragma unroll 8
-  for (int i = 0; i < n; ++i) {
-    float weight = exp2f(part(i).top - all.top);
-    all.sum += weight * part(i).sum, all.out[0] += weight * part(i).out[d];
+// part(0) to part(n - 1), merged by a warp: a lane has dimensions lane, lane + 32, ...; it loads AT_ONCE parts
+// before it uses the first.
+template <int HEAD_DIM> using Merged = Partial<(HEAD_DIM + 31) / 32>;
+
+template <int HEAD_DIM, typename Part> __device__ Merged<HEAD_DIM> merged(int n, Part part) {
+  constexpr int AT_ONCE = 8, DIMS = (HEAD_DIM + 31) / 32;
+  Merged<HEAD_DIM> all;
+  for (int first = 0; first < n; first += AT_ONCE) {
+    float top[AT_ONCE], sum[AT_ONCE], out[AT_ONCE][DIMS], largest = all.top;
+    #pragma unroll
+    for (int i = 0; i < AT_ONCE; ++i) {
+      const HeadPartial<HEAD_DIM>& one = part(min(first + i, n - 1));
+      top[i] = first + i < n ? one.top : LOWEST, sum[i] = one.sum;
+      for (int j = 0; j < DIMS; ++j) out[i][j] = one.out[min(int(threadIdx.x) % 32 + 32 * j, HEAD_DIM - 1)];
+    }
+    for (int i = 0; i < AT_ONCE; ++i) largest = fmaxf(largest, top[i]);
+    all.raise(largest);
+    #pragma unroll
+    for (int i = 0; i < AT_ONCE; ++i) {
+      float weight = exp2f(top[i] - largest);
+      all.sum += weight * sum[i];
+      for (int j = 0; j < DIMS; ++j) all.out[j] += weight * out[i][j];
+    }
   }
   return all;
 }

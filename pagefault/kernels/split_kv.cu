@@ -22,12 +22,12 @@ __global__ void __launch_bounds__(WARPS * 32, GROUP > 4 ? 1 : 2) split_kv(
     const Chunk* __restrict__ chunks,  // the longest first
     T* __restrict__ out,               // [num_seqs, num_heads, HEAD_DIM]
     HeadPartial<HEAD_DIM>* parts,      // [parts of all sequences, num_heads]
-    int* arrived,                      // [num_seqs, num_heads / GROUP], all 0
+    int* arrived,                      // [num_seqs, num_heads], all 0
     int table_size, int num_heads, int num_kv_heads, float scale) {
   using Piece = ::Piece<T, HEAD_DIM>;
   constexpr int STEP = WARPS * Piece::ROWS;
   __shared__ HeadPartial<HEAD_DIM> found[WARPS][GROUP];
-  int groups = num_heads / GROUP, group = blockIdx.x % groups, head = group * GROUP;
+  int groups = num_heads / GROUP, head = blockIdx.x % groups * GROUP;
   int kv_head = head / (num_heads / num_kv_heads), warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   int start = lane % Piece::LANES * Piece::DIMS;
   bool has_piece = start < HEAD_DIM;
@@ -89,18 +89,17 @@ __global__ void __launch_bounds__(WARPS * 32, GROUP > 4 ? 1 : 2) split_kv(
     if (lane < Piece::LANES && has_piece) found[warp][g].store(partial[g], start);
   }
   __syncthreads();
-  bool whole = chunk.num_parts == 1;
   parts += (long long)chunk.first_part * num_heads + head;
-  for (int i = threadIdx.x; i < GROUP * HEAD_DIM; i += blockDim.x) {
-    int g = i / HEAD_DIM, d = i % HEAD_DIM;
-    Partial<1> all = merged(WARPS, d, [&](int w) -> auto& { return found[w][g]; });
-    if (whole) out[i] = from_float<T>(chunk.begin < chunk.end ? all.out[0] / all.sum : 0);
-    else parts[(long long)chunk.part * num_heads + g].store(all, d);
-  }
-  if (whole || !is_last(&arrived[chunk.seq * groups + group], chunk.num_parts)) return;
-  for (int i = threadIdx.x; i < GROUP * HEAD_DIM; i += blockDim.x) {
-    int g = i / HEAD_DIM, d = i % HEAD_DIM;
-    Partial<1> all = merged(chunk.num_parts, d, [&](int p) -> auto& { return parts[(long long)p * num_heads + g]; });
-    out[i] = from_float<T>(all.out[0] / all.sum);
+  for (int g = warp; g < GROUP; g += WARPS) {  // a warp merges what the warps found for a head
+    auto all = merged<HEAD_DIM>(WARPS, [&](int w) -> auto& { return found[w][g]; });
+    if (chunk.num_parts > 1) {
+      auto& part = parts[(long long)chunk.part * num_heads + g];
+      if (lane == 0) part.top = all.top, part.sum = all.sum;
+      for (int d = lane, j = 0; d < HEAD_DIM; d += 32, ++j) part.out[d] = all.out[j];
+      if (!is_last(&arrived[(long long)chunk.seq * num_heads + head + g], chunk.num_parts)) continue;
+      all = merged<HEAD_DIM>(chunk.num_parts, [&](int p) -> auto& { return parts[(long long)p * num_heads + g]; });
+    }
+    for (int d = lane, j = 0; d < HEAD_DIM; d += 32, ++j)
+      out[g * HEAD_DIM + d] = from_float<T>(chunk.begin < chunk.end ? all.out[j] / all.sum : 0);
   }
 }
