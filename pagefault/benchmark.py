@@ -2,6 +2,8 @@
 
 import statistics
 import subprocess
+import sys
+import time
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
@@ -10,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from .attention import naive_launch
+from .attention import naive_launch, online_softmax_launch, split_kv_launch
+from .errors import RequestTooLarge
 from .kernel import ladder_kernel
 from .reference import on_host, reference_attention, relative_error
 from .workload import mixed_lengths
@@ -19,6 +22,8 @@ RECORDED = Path(__file__).parent / "recorded.csv"
 COUNTERS = Path(__file__).parent / "recorded_counters.csv"  # what the GPU's own counters say: tests/record_counters.py
 BOUND = {"float32": 2e-6, "float16": 3e-4}  # of the error, for contexts to 2,048 tokens
 LONG_BOUND = 1e-5  # float32 beyond: a mean of random values shrinks with the context, the rounding of its sum doesn't
+BURST_MS, PAUSE_MS = 5.0, 25.0  # a kernel's turn, and the rest before it
+RUNGS = {"naive_attention": naive_launch, "online_softmax": online_softmax_launch, "split_kv": split_kv_launch}
 READERS = ((2, 256, 2), (8, 128, 16), (8, 512, 32), (8, 512, 128))  # loads in flight, threads, thread blocks a processor
 COLD_BYTES = 4 * 60 * 2**20  # rotate over inputs of at least so many bytes: several times a large GPU's L2 cache
 
@@ -46,11 +51,12 @@ class Work:
 
 
 def works():
-    """The works of the recorded table; W1 to W3 are the names in its rows."""
+    """The works of the recorded table; W1 to W4 are the names in its rows."""
     mixed = {n: tuple(mixed_lengths(n, 42).tolist()) for n in (32, 64)}
     sweep = [Work(f"32 x {n}", (n,) * 32, 1, 1, 64, "float32") for n in (128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)]
     return [Work("W1", mixed[32], 1, 1, 64, "float32"), Work("W2", (2048,) * 64, 32, 8, 128, "float16"),
-            Work("W2m", mixed[64], 32, 8, 128, "float16"), Work("W3", (8192,) * 256, 32, 8, 128, "float16"), *sweep]
+            Work("W2m", mixed[64], 32, 8, 128, "float16"), Work("W3", (8192,) * 256, 32, 8, 128, "float16"),
+            Work("W4", (131_072,), 32, 8, 128, "float16"), *sweep]
 
 
 def time_gpu(calls, repeats=9, target_ms=25.0):
@@ -58,8 +64,11 @@ def time_gpu(calls, repeats=9, target_ms=25.0):
     return take_turns([calls], repeats, target_ms)[0]
 
 
-def take_turns(sets_of_calls, repeats=9, target_ms=25.0):
-    """What time_gpu says of each set of calls, whose graphs take turns, so that a clock that changes hits all alike."""
+def take_turns(sets_of_calls, repeats=9, target_ms=25.0, pause_ms=0.0):
+    """What time_gpu says of each set of calls, whose graphs take turns, so that a clock that changes hits all alike.
+
+    pause_ms: the GPU rests for so long before each; without, a power limit lowers its clock after some seconds.
+    """
     import cupy
 
     stream, (start, end) = cupy.cuda.Stream(non_blocking=True), (cupy.cuda.Event() for _ in "se")
@@ -75,6 +84,7 @@ def take_turns(sets_of_calls, repeats=9, target_ms=25.0):
             graphs.append(stream.end_capture())
 
         def seconds(graph, replays):
+            time.sleep(pause_ms / 1e3)
             start.record(stream)
             for _ in range(replays):
                 graph.launch(stream)
@@ -101,7 +111,7 @@ def inputs(work, seed):
     return q.astype(work.dtype), k, v
 
 
-def check(work, launch, q, k, v):
+def check(work, launch, q, k, v, tolerance=None):
     """The relative error over up to four sequences; raises ArithmeticError beyond the bound or if a value is missing."""
     launch.out[:] = np.nan
     out = on_host(launch())
@@ -111,8 +121,9 @@ def check(work, launch, q, k, v):
     exact = reference_attention(q[pick], k[pick], v[pick], [work.seq_lens[i] for i in pick])
     error = relative_error(out[pick], exact)
     bound = LONG_BOUND if max(work.seq_lens) > 2048 and work.dtype == "float32" else BOUND[work.dtype]
-    if error > bound:
-        raise ArithmeticError(f"{work.name}: relative error {error:.1e}, and {bound:.0e} is allowed")
+    bound = bound if tolerance is None else tolerance
+    if not error <= bound:
+        raise ArithmeticError(f"{work.name}: {launch.kernel.name}: relative error {error:.1e}, and {bound:g} is allowed")
     return error
 
 
@@ -130,23 +141,64 @@ def read_ceiling(buffers, repeats):
     return best
 
 
-def measure(work, seed=0, repeats=9):
-    """Rows of the recorded table for one work: reading as many bytes, and the naive kernel."""
+def in_pages(k, v, seq_lens, block_size, order, seed):
+    """k and v of a contiguous cache in a pool, and its block tables; frames "ordered" or "shuffled". Arrays of NumPy or CuPy."""
+    xp = np if isinstance(k, np.ndarray) else sys.modules["cupy"]
+    num_seqs, longest, *heads = k.shape
+    width = -(-longest // block_size)
+    used = np.arange(width) < -(-np.array(seq_lens)[:, None] // block_size)
+    ids = np.arange(used.sum(), dtype=np.int32)
+    tables = np.full(used.shape, -1, np.int32)
+    tables[used] = np.random.default_rng(seed).permutation(ids) if order == "shuffled" else ids
+    pool = [xp.full((max(1, len(ids)), block_size, *heads), np.nan, k.dtype) for _ in "kv"]
+    for seq, row in enumerate(tables):
+        for mine, to in zip((k, v), pool):
+            pages = xp.full((int(used[seq].sum()) * block_size, *heads), np.nan, k.dtype)
+            pages[: seq_lens[seq]] = mine[seq, : seq_lens[seq]]
+            to[xp.asarray(row[used[seq]])] = pages.reshape(-1, block_size, *heads)
+    return *pool, xp.asarray(tables)
+
+
+def measure(work, seed=0, repeats=9, kernels=("naive_attention",), pages=(), tolerance=None):
+    """Rows of the recorded table for one work: reading as many bytes, and each kernel over a contiguous cache and over pools.
+
+    pages: (block_size, order) of each pool. What one kernel does over all of them is timed in turns, in bursts of a few
+    milliseconds. to_contiguous is a row's median over the contiguous one's. A kernel that can't take the work is left out.
+    Raises ArithmeticError if a result is wrong, or not the same bytes over a pool.
+    """
     import cupy
 
-    sets = min(64, max(1, -(-COLD_BYTES // work.bytes)))
-    data = [inputs(work, seed + i) for i in range(sets)]
-    launches = [naive_launch(*d, work.seq_lens) for d in data]
-    error = check(work, launches[0], *data[0])
-    naive = time_gpu(launches, repeats)
+    data = [inputs(work, seed + i) for i in range(min(64, max(1, -(-COLD_BYTES // work.bytes))))]
     random = cupy.random.default_rng(seed)
     ceiling = read_ceiling([random.standard_normal(work.bytes // 4, dtype=np.float32) for _ in data], repeats)
-    rows = []
-    for name, times, wrong in (("read_ceiling", ceiling, 0.0), ("naive_attention", naive, error)):
-        rows.append(dict(kernel=name, work=work.name, num_seqs=len(work.seq_lens), tokens=sum(work.seq_lens), bytes=work.bytes,
-                         flop=work.flop, median_us=round(1e6 * statistics.median(times), 3), low_us=round(1e6 * times[0], 3),
-                         high_us=round(1e6 * times[-1], 3), repeats=repeats, error=f"{wrong:.1e}"))
+    rows = [row(work, "read_ceiling", ceiling)]
+    pools = {page: [in_pages(k, v, work.seq_lens, *page, seed + 1) for _, k, v in data] for page in pages}
+    for kernel in kernels:
+        launch = RUNGS[kernel]
+        try:
+            launches = {None: [launch(*d, work.seq_lens) for d in data]}
+        except RequestTooLarge:
+            continue
+        for page, pool in pools.items():
+            launches[page] = [launch(q, k, v, work.seq_lens, t) for (q, _, _), (k, v, t) in zip(data, pool)]
+        errors = [check(work, some[0], *data[0], tolerance) for some in launches.values()]
+        if not all((some[0].out == launches[None][0].out).all() for some in launches.values()):
+            raise ArithmeticError(f"{work.name}: {kernel} gives other bytes over a pool than over a contiguous cache")
+        times = take_turns(list(launches.values()), repeats, BURST_MS, PAUSE_MS)
+        first = statistics.median(times[0])
+        for page, t, error in zip(launches, times, errors):
+            layout = ("contiguous", 0, "") if page is None else ("paged", *page)
+            rows.append(row(work, kernel, t, error, layout, statistics.median(t) / first))
     return rows
+
+
+def row(work, kernel, times, error=0.0, layout=("contiguous", 0, ""), to_contiguous=1.0):
+    """A row of the recorded table, of sorted seconds a call."""
+    us = {name: round(1e6 * of(times), 3) for name, of in (("mean_us", statistics.mean), ("median_us", statistics.median),
+                                                        ("sd_us", statistics.stdev), ("low_us", min), ("high_us", max))}
+    return dict(kernel=kernel, work=work.name, layout=layout[0], block_size=layout[1], order=layout[2],
+                num_seqs=len(work.seq_lens), tokens=sum(work.seq_lens), bytes=work.bytes, flop=work.flop, **us,
+                to_contiguous=round(to_contiguous, 4), repeats=len(times), error=f"{error:.1e}")
 
 
 def machine():

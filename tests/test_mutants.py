@@ -45,7 +45,7 @@ MUTANTS = [  # the rung that must notice, its file, what is wrong, what stands t
     ("split_kv", "split_kv.cu", "the partial page isn't masked", "token + u * STEP < chunk.end ? score : LOWEST", "score"),
     ("split_kv", "split_kv.cu", "loads past the end", "min(token + u * STEP, chunk.end - 1)", "token + u * STEP"),
     ("split_kv", "split_kv.cu", "heads tiled", HEADS[0], "kv_head = head / GROUP % num_kv_heads ^ 1"),
-    ("split_kv", "split_kv.cu", "no barrier", "  __syncthreads();\n  parts", "  parts"),
+    ("split_kv", "split_kv.cu", "no barrier", "  __syncthreads();\n  chunk =", "  chunk ="),
     ("split_kv", "split_kv.cu", "each chunk begins at 0", "first = chunk.begin + warp", "first = warp"),
     ("split_kv", "split_kv.cu", "another sequence's parts", "(long long)chunk.first_part * num_heads", "0LL"),
     ("split_kv", "chunks.cuh", "merged a part early", "== num_parts - 1", "== num_parts - 2"),

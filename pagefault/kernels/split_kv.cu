@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(WARPS * 32, GROUP > 4 ? 1 : 2) split_kv(
   unsigned bytes_per_row = unsigned(sizeof(T)) * HEAD_DIM * num_kv_heads;
   Layout layout = {tables, unsigned(table_size)};
   Chunk chunk = chunks[blockIdx.x / groups];
-  q += ((long long)chunk.seq * num_heads + head) * HEAD_DIM, out += ((long long)chunk.seq * num_heads + head) * HEAD_DIM;
+  q += ((long long)chunk.seq * num_heads + head) * HEAD_DIM;
   k += kv_head * HEAD_DIM + start, v += kv_head * HEAD_DIM + start;
 
   float query[GROUP][Piece::DIMS];
@@ -89,6 +89,8 @@ __global__ void __launch_bounds__(WARPS * 32, GROUP > 4 ? 1 : 2) split_kv(
     if (lane < Piece::LANES && has_piece) found[warp][g].store(partial[g], start);
   }
   __syncthreads();
+  chunk = chunks[blockIdx.x / groups];  // again, not kept: registers are scarce above
+  out += ((long long)chunk.seq * num_heads + head) * HEAD_DIM;
   parts += (long long)chunk.first_part * num_heads + head;
   for (int g = warp; g < GROUP; g += WARPS) {  // a warp merges what the warps found for a head
     auto all = merged<HEAD_DIM>(WARPS, [&](int w) -> auto& { return found[w][g]; });

@@ -1,0 +1,118 @@
+"""The options of `python -m pagefault bench`."""
+
+import json
+import math
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from .benchmark import RECORDED, RUNGS, Work, check, in_pages, measure, record, works
+from .gpu import gpu_available
+from .libraries import measure_libraries
+from .workload import mixed_lengths
+
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+def add_bench(commands):
+    """Add the subcommand bench to argparse's `commands`."""
+    parser = commands.add_parser(
+        "bench", help="check the kernels, then time them on a GPU, or count what they ask of memory on a CPU",
+        usage="python -m pagefault bench [options]",
+        description="Check every kernel of the ladder over contiguous and paged caches; then time it, or, without a GPU, "
+                    "count what it asks of memory. Exits with 1 if a check fails.")
+    add = parser.add_argument
+    add("--works", nargs="*", metavar="NAME", help="of " + ", ".join(w.name for w in works()) + " (on a GPU)")
+    add("--seqs", type=int, metavar="N", help="sequences of the published mix, one head of 64, fp32, as the only work")
+    add("--iters", type=int, default=15, metavar="N", help="measurements of each kernel (15)")
+    add("--seed", type=int, default=0, metavar="N", help="of the random inputs, and of the mix with --seqs (0)")
+    add("--shuffle-seed", type=int, default=1, metavar="N", help="of the order of blocks; 0: in order (1)")
+    add("--block-size", type=int, default=16, metavar="N", help="tokens of a block (16)")
+    add("--tolerance", type=float, metavar="X", help="of the relative error (what each dtype needs)")
+    add("--quick", action="store_true", help="the first work alone, and few measurements")
+    add("--json", action="store_true", help="print one JSON object")
+    add("--output", type=Path, help="where to write the table; the module's own, with all works, unless given")
+    parser.set_defaults(run=partial(_run, parser))
+
+
+def _run(parser, args):
+    known = {w.name: w for w in works()}
+    if unknown := [name for name in args.works or () if name not in known]:
+        parser.error(f"there are no works {', '.join(unknown)}")
+    for name, least in (("seqs", 1), ("iters", 2), ("seed", 0), ("shuffle_seed", 0), ("block_size", 1)):
+        value = getattr(args, name)
+        if value is not None and not least <= value < 2**31:
+            parser.error(f"--{name.replace('_', '-')} {value} is at least {least}")
+    if args.tolerance is not None and not 0 <= args.tolerance < math.inf:
+        parser.error(f"--tolerance {args.tolerance} is a number from 0")
+    chosen = [known[name] for name in args.works] if args.works else list(known.values())
+    if args.seqs or not gpu_available():
+        lengths = mixed_lengths(args.seqs or 32, args.seed if args.seqs else 42)
+        chosen = [Work(f"{len(lengths)} mixed", tuple(lengths.tolist()), 1, 1, 64, "float32")]
+    chosen = chosen[:1] if args.quick else chosen
+    try:
+        found = _time(parser, args, chosen) if gpu_available() else _count(args, chosen[0])
+    except ArithmeticError as error:
+        parser.exit(1, f"FAILED: {error}\n")
+    if args.json:
+        print(json.dumps(found, indent=2))
+
+
+def _say(args, text):
+    if not args.json:
+        print(text, flush=True)
+
+
+def _time(parser, args, chosen):
+    full = not (args.works or args.seqs or args.quick)
+    output = args.output or (RECORDED if full else None)
+    if output:
+        output.touch()  # or say now that it can't be written
+    rows, orders = [], ("shuffled", "ordered") if args.shuffle_seed else ("ordered",)
+    for work in chosen:
+        sizes = SIZES if full and work.name == "W2" else (args.block_size,)
+        plain = work.name.startswith("32 x")  # notebook 1's: the plain kernel by context
+        pages = () if plain else [(size, order) for size in sizes for order in orders]
+        iters = 3 if args.quick else args.iters
+        rows += measure(work, args.seed, iters, ("naive_attention",) if plain else tuple(RUNGS), pages, args.tolerance)
+        if work.name in ("W2", "W3", "W4"):
+            more, missing = measure_libraries(work, args.seed, iters)
+            rows += more
+            for kernel, reason in missing:
+                _say(args, f"{work.name:10} {kernel:16} is left out: {reason}")
+        for row in rows:
+            if row["work"] == work.name:
+                _say(args, "{work:10} {kernel:16} {layout:10} {block_size:4} {order:8} {median_us:10.2f} us [{low_us:.2f} to "
+                     "{high_us:.2f}], {to_contiguous:.3f} of contiguous, error {error}".format(**row))
+    if output:
+        options = f" --seed {args.seed} --iters {args.iters} --shuffle-seed {args.shuffle_seed} --block-size {args.block_size}"
+        names = f" --works {' '.join(args.works)}" if args.works else f" --seqs {args.seqs}" if args.seqs else ""
+        record(rows, "python -m pagefault bench" + options + names, output)
+    return rows
+
+
+def _count(args, work):
+    """Check every rung on the CPU, and count what it asks of memory."""
+    random, longest = np.random.default_rng(args.seed), max(work.seq_lens)
+    k, v = (np.full((len(work.seq_lens), longest, 1, 64), np.nan, np.float32) for _ in "kv")
+    for seq, n in enumerate(work.seq_lens):
+        k[seq, :n], v[seq, :n] = random.standard_normal((2, n, 1, 64), np.float32)
+    q, order = random.standard_normal((len(work.seq_lens), 1, 64), np.float32), "shuffled" if args.shuffle_seed else "ordered"
+    pool = in_pages(k, v, work.seq_lens, args.block_size, order, args.shuffle_seed)
+    _say(args, f"no GPU: checked on the CPU, and counted what the kernels ask of memory. {work.name} sequences, "
+         f"{sum(work.seq_lens):,} tokens")
+    _say(args, f"{'kernel':16} {'cache':10} {'requests':>10} {'sectors':>10} {'a request':>9}  error")
+    rows = []
+    for kernel, launch in RUNGS.items():
+        twins = {"contiguous": launch(q, k, v, work.seq_lens), "paged": launch(q, *pool[:2], work.seq_lens, pool[2])}
+        for layout, one in twins.items():
+            error, load = check(work, one, q, k, v, args.tolerance), one.profile().total.loc["global load"]
+            rows.append(dict(kernel=kernel, layout=layout, block_size=args.block_size if layout == "paged" else 0,
+                             requests=int(load.requests), sectors=int(load.sectors), error=float(error)))
+            row = rows[-1]
+            _say(args, f"{kernel:16} {layout:10} {row['requests']:10,} {row['sectors']:10,} "
+                 f"{row['sectors'] / row['requests']:9.2f}  {error:.1e}")
+        if twins["contiguous"].out.tobytes() != twins["paged"].out.tobytes():
+            raise ArithmeticError(f"{kernel} gives other bytes over a pool than over a contiguous cache")
+    return rows

@@ -1,0 +1,100 @@
+"""The figures of notebook 3."""
+
+import numpy as np
+from matplotlib.patches import FancyArrowPatch, Rectangle
+
+from .measured import where_from
+from .style import BLUE, GREEN, GREY, ORANGE, RED, bare, figure, show
+
+LOOKS = {"naive_attention": ("naive", BLUE, "o", "-"), "online_softmax": ("online softmax", ORANGE, "s", "--"),
+         "split_kv": ("split-KV", GREEN, "D", "-.")}
+
+
+def chunks(lengths, lists):
+    """How many tokens each thread block of a launch takes. lists: {title: chunks [n, 6] of attention.chunk_list()}."""
+    title = f"{len(lengths)} requests of one head: a bar is a thread block, its height its tokens"
+    axes = np.atleast_1d(figure(3.4, len(lists), title))
+    facts = []
+    for ax, (title, rows) in zip(axes, lists.items()):
+        tokens = rows[:, 2] - rows[:, 1]
+        longest = rows[:, 0] == int(np.argmax(lengths))
+        ax.bar(np.arange(len(tokens)), tokens, width=1, color=np.where(longest, ORANGE, BLUE), lw=0)
+        ax.set(xlabel="thread block", ylabel="tokens", title=title, ylim=(0, max(lengths) * 1.08))
+        facts.append(f"{title}: {len(tokens)} thread blocks, the longest takes {tokens.max():,} tokens.")
+    show("\n".join([*facts, "Orange: the longest request."]))
+
+
+def _rows(table, work, layout="paged", order="shuffled", block_size=16):
+    rows = table[(table.work == work) & (table.layout == layout)]
+    if layout == "paged":
+        rows = rows[(rows.order == order) & (rows.block_size == block_size)]
+    return rows.groupby("kernel").first()
+
+
+def ladder(table, works):
+    """What share of the time a kernel needs merely to read its bytes: reading / kernel, by rung and work; pages of 16, shuffled.
+
+    table: benchmark.recorded(); works: {name of a work: label}.
+    """
+    ax = figure(3.9, title=f"How near each rung comes to merely reading its bytes ({where_from(table)})")
+    facts = []
+    for i, (work, label) in enumerate(works.items()):
+        reading = table[(table.work == work) & (table.kernel == "read_ceiling")].median_us.iloc[0]
+        rows, texts = _rows(table, work), []
+        for j, (kernel, (name, color, _, _)) in enumerate(LOOKS.items()):
+            y = i + 0.27 * (j - 1)
+            if kernel not in rows.index:
+                ax.text(1, y, f"{name}: can't run", va="center", fontsize=8.5, color=color)
+                continue
+            share = 100 * reading / rows.median_us[kernel]
+            ax.barh(y, share, height=0.25, color=color, hatch=("", "///", "...")[j], ec="white")
+            ax.text(share + 1, y, f"{name}: {share:.1f}%, {rows.median_us[kernel]:,.1f} µs", va="center", fontsize=8.5)
+            texts.append(f"{name} {share:.1f}%")
+        facts.append(f"{label}: " + ", ".join(texts))
+    ax.set(yticks=range(len(works)), yticklabels=list(works.values()), xlim=(0, 118),
+           xlabel="time of reading / time of the kernel (%)")
+    ax.invert_yaxis()
+    show("\n".join(facts))
+
+
+def walk_and_cost(table, block_table, work, label):
+    """The page walk as arrows, and beside it what it costs by page size: a kernel over a pool / its twin over a contiguous cache.
+
+    table: benchmark.recorded(); block_table: a short one, to be drawn; work: one whose block sizes were measured; label: its name.
+    """
+    walk, cost = figure(4, 2, f"The page walk, and what it costs ({where_from(table)})")
+    bare(walk).set(xlim=(-0.3, 10.3), ylim=(-0.6, len(block_table) + 0.5))
+    tall = (max(block_table) + 1) / len(block_table)
+    for page, block in enumerate(block_table):
+        y, color = len(block_table) - 1 - page, (BLUE, ORANGE, GREEN)[page % 3]
+        walk.add_patch(Rectangle((0, y), 2.2, 0.7, fc="white", ec=color))
+        walk.text(1.1, y + 0.35, f"page {page}", ha="center", va="center", fontsize=9)
+        walk.add_patch(Rectangle((4, y), 1.2, 0.7, fc="white", ec="black"))
+        walk.text(4.6, y + 0.35, block, ha="center", va="center", fontsize=9)
+        to = len(block_table) - 0.15 - (block + 0.5) / tall
+        for start, end in (((2.2, y + 0.35), (4, y + 0.35)), ((5.2, y + 0.35), (8, to))):
+            walk.add_patch(FancyArrowPatch(start, end, arrowstyle="->", mutation_scale=10, color=color, shrinkA=0, shrinkB=0))
+        walk.add_patch(Rectangle((8, to - 0.5 / tall), 2, 1 / tall, fc=color, ec="white", alpha=0.85))
+    walk.add_patch(Rectangle((8, -0.15), 2, len(block_table), fill=False, ec=GREY))
+    for x, text in ((1.1, "token"), (4.6, "block table"), (9, "pool")):
+        walk.text(x, len(block_table) + 0.15, text, ha="center", fontsize=10)
+    facts = []
+    for kernel, (name, color, marker, _) in LOOKS.items():
+        rows = table[(table.work == work) & (table.kernel == kernel) & (table.layout == "paged")]
+        for order, dash in (("ordered", ":"), ("shuffled", "-")):
+            some = rows[rows.order == order].drop_duplicates("block_size", keep="last").sort_values("block_size")
+            if len(some) < 3:
+                continue
+            percent = 100 * (some.to_contiguous - 1)
+            cost.plot(some.block_size, percent, color=color, marker=marker, ls=dash, mfc=color if order == "shuffled" else "white",
+                      label=f"{name}, {order}")
+            facts.append(f"{name}, {order}: {percent.min():.1f} to {percent.max():.1f}%")
+    cost.axhspan(20, 26, color=GREY, alpha=0.25, lw=0)
+    cost.text(1, 23, "the paper: 20 to 26%", fontsize=9, va="center")
+    cost.axhline(1, color=RED, lw=1)
+    cost.text(256, 1.3, "folklore: 1%", fontsize=9, ha="right", color=RED)
+    cost.set_xscale("log", base=2)
+    cost.set_xticks([1, 4, 16, 64, 256], ["1", "4", "16", "64", "256"])
+    cost.set(xlabel="page size (tokens)", ylabel="longer than over a contiguous cache (%)", title=label, ylim=(0, None))
+    cost.legend(frameon=False, fontsize=8.5)
+    show("Paging costs " + "; ".join(facts) + ".")
