@@ -69,22 +69,26 @@ class Scheduler:
         """Blocks that a waiting sequence takes when it starts, beside those it shares."""
         return -(-(self.reserve or seq.start_tokens) // self.block_size) - len(seq.table.blocks)
 
-    def submit(self, request):
-        """Put a request at the end of the line; returns its number. Raises RequestTooLarge if it could never be finished."""
+    def check(self, request):
+        """Raise RequestTooLarge for a request that could never be finished, however long it waits."""
         if not isinstance(request, Request):
             raise TypeError(f"a Request is needed, not a {type(request).__name__}")
-        total, size = max(request.total_tokens, self.reserve or 0), self.block_size
-        if self.reserve and total > self.reserve:
-            raise RequestTooLarge(f"a request of {total:,} tokens, and {self.reserve:,} are reserved for each")
-        if -(-total // size) > self.num_blocks:
-            raise RequestTooLarge(f"{total:,} tokens need {-(-total // size):,} blocks of {size:,}, and the pool has "
-                                  f"{self.num_blocks:,}")
+        if self.reserve and request.total_tokens > self.reserve:
+            raise RequestTooLarge(f"a request of {request.total_tokens:,} tokens, and {self.reserve:,} are reserved for each")
+        total = max(request.total_tokens, self.reserve or 0)
+        if -(-total // self.block_size) > self.num_blocks:
+            raise RequestTooLarge(f"{total:,} tokens need {-(-total // self.block_size):,} blocks of {self.block_size:,}, and "
+                                  f"the pool has {self.num_blocks:,}")
         if request.samples > self.workers:
             raise RequestTooLarge(f"{request.samples:,} samples, and {self.workers:,} sequences run at once")
         if request.samples > 1 and self.reserve:
             raise ValueError("samples share the blocks of their prompt: without paging, submit a request for each")
-        self.waiting.append(Sequence(self.submitted, request, self.pool, self.preemption == "restart",
-                                     to_fork=request.samples - 1))
+
+    def submit(self, request):
+        """Put a request at the end of the line; returns its number. Raises as check() does."""
+        self.check(request)
+        restarts = self.preemption == "restart"
+        self.waiting.append(Sequence(self.submitted, request, self.pool, restarts, to_fork=request.samples - 1))
         self.submitted += 1
         return self.submitted - 1
 
