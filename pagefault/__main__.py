@@ -1,4 +1,4 @@
-"""python -m pagefault calc | bench"""
+"""python -m pagefault calc | simulate | bench"""
 
 import argparse
 import sys
@@ -7,6 +7,7 @@ from pathlib import Path
 from .benchmark import RECORDED, measure, record, works
 from .calc_command import add_calc
 from .gpu import gpu_available
+from .simulate_command import add_simulate
 
 
 def bench(args):
@@ -34,6 +35,7 @@ def main():
     parser = argparse.ArgumentParser(prog="python -m pagefault", description=__doc__)
     commands = parser.add_subparsers(required=True)
     add_calc(commands)
+    add_simulate(commands)
     b = commands.add_parser("bench", help="check the kernels on a GPU, time them, and write the table of results")
     b.add_argument("--works", nargs="*", help="only these, of " + ", ".join(w.name for w in works()))
     b.add_argument("--seed", type=int, default=0, help="of the random inputs")

@@ -12,8 +12,8 @@ NEVER = 1 << 62
 class Jumper:
     """A sequence that has `tokens` after step `since`, and one more after each further step, unless it is stalled."""
 
-    __slots__ = ("number", "sample", "prompt_tokens", "total_tokens", "tokens", "since", "start_tokens", "num_blocks", "order", "version",
-                 "expires", "preemptions", "restarts", "entered", "admitted", "first", "finished", "run")
+    __slots__ = ("number", "sample", "prompt_tokens", "total_tokens", "tokens", "since", "start_tokens", "num_blocks", "order",
+                 "version", "expires", "preemptions", "restarts", "entered", "admitted", "first", "finished", "run")
 
     def __init__(self, number, request, restarts, run):
         self.number, self.prompt_tokens, self.total_tokens = number, request.prompt_tokens, request.total_tokens

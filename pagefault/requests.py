@@ -38,7 +38,8 @@ class Sequence:
     """One continuation of a request, as the scheduler sees it; what a victim rule may look at.
 
     number: of its request, in order of arrival. table: its BlockTable. num_tokens: tokens that have a slot, the one just
-    produced included, whose K and V are stored in the step after. to_prefill: tokens to feed before the next one is produced. stalled: steps in a row without the block it needs.
+    produced included, whose K and V are stored in the step after. to_prefill: tokens to feed before the next one is
+    produced. stalled: failed steps in a row. loss: tokens to do again if it is preempted now.
     """
 
     __slots__ = ("number", "sample", "request", "prompt_tokens", "total_tokens", "table", "start_tokens", "to_prefill",

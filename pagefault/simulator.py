@@ -75,7 +75,8 @@ def _step_by_step(requests, scheduler, cost, bar):
                 bar.update()
         prefill, decoding = batch.prefill_tokens, len(batch.decode)
         running = len(scheduler.running) + len(batch.finished) + len(batch.preempted)
-        fed, decoded, running_steps, peak = fed + prefill + decoding, decoded + decoding, running_steps + running, max(peak, running)
+        fed, decoded = fed + prefill + decoding, decoded + decoding
+        running_steps, peak = running_steps + running, max(peak, running)
         rows.append((start, ns, running, len(scheduler.waiting), decoding, len(batch.stalled), prefill, len(batch.admitted),
                      len(batch.preempted), len(batch.finished), moved, scheduler.num_free))
     scheduler.settle()
