@@ -3,8 +3,8 @@
 from collections import deque
 from heapq import heappop, heappush
 
-from .errors import Deadlock, Livelock
-from .preemption import deadlock_text, livelock_text, stand_in_line
+from .errors import Deadlock
+from .preemption import deadline, deadlock_text, stand_in_line
 
 NEVER = 1 << 62
 
@@ -51,7 +51,8 @@ class JumpingRun:
 
     def __init__(self, requests, scheduler):
         s = self.rules = scheduler
-        if s.preemption == "swap" or s.token_budget or s.prefix_cache or any(r.samples > 1 or r.arrival_ns for r in requests):
+        if s.preemption == "swap" or s.token_budget or s.prefix_cache is not None \
+                or any(r.samples > 1 or r.arrival_ns for r in requests):
             raise ValueError("a jumping run knows no swap, token budget, prefix cache, samples or arrivals: let it step")
         self.num_blocks = self.num_free = s.num_blocks
         self.block_size, self.workers = s.block_size, s.workers
@@ -185,6 +186,5 @@ class JumpingRun:
 
     def _check_progress(self):
         begun = [*self.live.values(), *(seq for seq in self.waiting if seq.preemptions)]
-        self._deadline = self._last_finish + sum(seq.total_tokens for seq in begun) + 1
-        if self.steps >= self._deadline and begun:
-            raise Livelock(livelock_text(self.rules, self.steps - self._last_finish, len(begun)))
+        tokens = sum(seq.total_tokens for seq in self.sequences)
+        self._deadline = deadline(self.rules, self.steps, self._last_finish, begun, tokens)

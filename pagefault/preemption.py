@@ -1,5 +1,7 @@
 """Throwing a running sequence out: its part of the step is undone, its blocks are given back, and it stands in line again."""
 
+from .errors import Livelock
+
 
 def preempt(scheduler, seq, batch):
     """Take a sequence's blocks and put it back in line: to start over, with its tokens kept, or with its blocks on the host."""
@@ -62,11 +64,17 @@ def stand_in_line(line, seq, at_front=False):
     line.insert(place, seq)
 
 
-def livelock_text(rules, steps, begun):
-    """What is said when sequences throw each other out for ever."""
-    return (f"no sequence was finished in {steps:,} steps, in which the {begun} that were begun could have run one after "
-            f"another: victim {rule_name(rules.victim)}, patience {rules.patience}, {rules.preemption}, "
-            f"admission {rule_name(rules.admission)}")
+def deadline(rules, steps, last_finish, begun, all_tokens):
+    """The step at which to look again for a livelock. Raises Livelock if nothing was finished while the sequences that are
+    begun could have run one after another, or if that is true of all requests, or if there were max_steps."""
+    patient = last_finish + sum(seq.total_tokens for seq in begun) + 1
+    most = all_tokens + 1 if rules.max_steps is None else rules.max_steps
+    if begun and steps >= min(patient, most):
+        what = (f"no sequence was finished in {steps - last_finish:,} steps, in which the {len(begun)} that are begun could have "
+                f"run one after another" if steps >= patient else f"{steps:,} steps, and {len(begun)} sequences are begun")
+        raise Livelock(f"{what}: victim {rule_name(rules.victim)}, patience {rules.patience}, {rules.preemption}, "
+                       f"admission {rule_name(rules.admission)}")
+    return max(steps + 1, min(patient, most))
 
 
 def deadlock_text(step, running):

@@ -3,9 +3,9 @@
 from collections import deque
 
 from .blocks import BlockPool
-from .errors import Deadlock, Livelock, OutOfBlocks, RequestTooLarge, whole
+from .errors import Deadlock, OutOfBlocks, RequestTooLarge, whole
 from .policies import newest, optimistic
-from .preemption import deadlock_text, livelock_text, preempt, rule_name
+from .preemption import deadline, deadlock_text, preempt, rule_name
 from .requests import Batch, Request, Sequence
 
 PREEMPTIONS = ("restart", "keep", "swap")
@@ -26,6 +26,8 @@ class Scheduler:
     feeds, so that long prompts are fed in chunks. prefix_cache: a PrefixCache of the pool, for requests with token ids.
     like_threads: play threads that share a pool, where the blocks of a sequence that ends serve those behind it in the
     same step, and a preempted one goes to the very front; not for an executor, which still writes to those blocks.
+    max_steps: after so many it is a Livelock; unless given, after as many as all requests have tokens, since one after
+    another they would take no more. A rule that raises an error leaves a step half done: begin with a new scheduler.
 
     >>> scheduler = Scheduler(BlockPool(8, 4))
     >>> number = scheduler.submit(Request(prompt_tokens=6, output_tokens=3))
@@ -36,7 +38,7 @@ class Scheduler:
 
     def __init__(self, pool, admission=optimistic, victim=newest, patience=0, preemption="restart", workers=128, reserve=None,
                  swap_blocks=0, token_budget=None, overlap_swap=False, prefix_cache=None,
-                 like_threads=False):
+                 like_threads=False, max_steps=None):
         if preemption not in PREEMPTIONS:
             raise ValueError(f"preemption = {preemption!r}, there are {', '.join(PREEMPTIONS)}")
         if prefix_cache is not None and prefix_cache.pool is not pool:
@@ -49,11 +51,12 @@ class Scheduler:
         self.token_budget = None if token_budget is None else whole("token_budget", token_budget, self.workers + 1)
         self.host = BlockPool(swap_blocks, pool.block_size) if whole("swap_blocks", swap_blocks) else None
         self.prefix_cache, self.overlap_swap, self.like_threads = prefix_cache, overlap_swap, like_threads
+        self.max_steps = None if max_steps is None else whole("max_steps", max_steps, 1)
         self.waiting, self.running = deque(), []
         self.submitted = self.steps = self.last_preemption = 0
         self.preemptions = self.lost_tokens = self.redone_tokens = self.swapped_blocks = self.shared_tokens = 0
         self.done, self.prefilled, self.forking, self.pins, self.host_done = [], [], [], [], []  # for settle
-        self.to_fork = self._last_finish = self._deadline = 0
+        self.to_fork = self._last_finish = self._deadline = self._tokens = 0
 
     @property
     def num_free(self):
@@ -90,6 +93,7 @@ class Scheduler:
         restarts = self.preemption == "restart"
         self.waiting.append(Sequence(self.submitted, request, self.pool, restarts, to_fork=request.samples - 1))
         self.submitted += 1
+        self._tokens += request.total_tokens * request.samples
         return self.submitted - 1
 
     def abort(self, number):
@@ -164,7 +168,7 @@ class Scheduler:
             seq = next((seq for seq in self.waiting if seq not in in_transit), None)
             if seq is None or len(self.running) + self.to_fork + 1 + seq.to_fork > self.workers:
                 break
-            if self.prefix_cache and seq.request.tokens and not seq.host_blocks:
+            if self.prefix_cache is not None and seq.request.tokens and not seq.host_blocks:
                 seq.table = self.prefix_cache.match(seq.request.tokens)
             if self.blocks_to_start(seq) > self.num_free or (self.running and not self.admission(seq, self)):
                 seq.table.free()
@@ -197,11 +201,11 @@ class Scheduler:
             return 0
         counted, tokens = not seq.to_prefill, min(seq.to_prefill, left)
         if tokens:
-            start = seq.start_tokens - 1 - seq.to_prefill
+            start = max(seq.start_tokens, seq.prompt_tokens) - 1 - seq.to_prefill
             batch.prefill.append((seq, start, start + tokens))
             seq.to_prefill -= tokens
         if not seq.to_prefill:
-            if tokens and self.prefix_cache and seq.request.tokens:
+            if tokens and self.prefix_cache is not None and seq.request.tokens:
                 self.prefilled.append(seq)
             if seq.to_fork:
                 self.forking.append(seq)
@@ -265,9 +269,6 @@ class Scheduler:
         seq.to_fork = 0
 
     def _check_progress(self):
-        if self.steps < self._deadline:
-            return
-        begun = [seq for seq in (*self.running, *self.waiting) if seq.active or seq.preemptions]
-        self._deadline = self._last_finish + sum(seq.total_tokens for seq in begun) + 1
-        if self.steps >= self._deadline and begun:
-            raise Livelock(livelock_text(self, self.steps - self._last_finish, len(begun)))
+        if self.steps >= self._deadline:
+            begun = [seq for seq in (*self.running, *self.waiting) if seq.active or seq.preemptions]
+            self._deadline = deadline(self, self.steps, self._last_finish, begun, self._tokens)

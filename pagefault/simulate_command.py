@@ -40,7 +40,8 @@ def add_simulate(commands):
     add("--model", type=_one_of(SERVED), metavar="NAME", help=", ".join(SERVED))
     add("--gpu", type=_one_of(GPUS), metavar="NAME", help=", ".join(GPUS) + " (h200)")
     add("--rate", type=_rate, metavar="X", help="requests a second, at random times; or `all` at once (all; a trace's own times)")
-    add("--max-len", type=whole_number(1, MOST), metavar="N", help="tokens reserved for each; longer requests are left out (2048; 8192)")
+    add("--max-len", type=whole_number(1, MOST), metavar="N",
+        help="tokens reserved for each; longer requests are left out (2048; of a trace 8192)")
     add("--pool-blocks", type=whole_number(1, MOST), default=4096, metavar="N", help="blocks of 16 tokens (4096)")
     add("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=partial(_run, parser))
