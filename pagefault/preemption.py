@@ -70,8 +70,12 @@ def deadline(rules, steps, last_finish, begun, all_tokens):
     patient = last_finish + sum(seq.total_tokens for seq in begun) + 1
     most = all_tokens + 1 if rules.max_steps is None else rules.max_steps
     if begun and steps >= min(patient, most):
-        what = (f"no sequence was finished in {steps - last_finish:,} steps, in which the {len(begun)} that are begun could have "
-                f"run one after another" if steps >= patient else f"{steps:,} steps, and {len(begun)} sequences are begun")
+        if steps >= patient:
+            what = (f"no sequence was finished in {steps - last_finish:,} steps, in which the {len(begun)} that are begun could "
+                    f"have run one after another")
+        else:
+            longer = "more than all requests take one after another" if rules.max_steps is None else "as many as are allowed"
+            what = f"{steps:,} steps, {longer}, and {len(begun)} sequences are still at it"
         raise Livelock(f"{what}: victim {rule_name(rules.victim)}, patience {rules.patience}, {rules.preemption}, "
                        f"admission {rule_name(rules.admission)}")
     return max(steps + 1, min(patient, most))
