@@ -16,10 +16,11 @@ class Scheduler:
 
     A line in order of arrival: the first that isn't admitted holds back all behind it, so that nobody starves, and whoever
     was preempted stands before all newcomers. admission is asked about the first in line (a lone one starts regardless);
-    workers is the most sequences that run at once. Each running one gets one token a step, in the order they started,
-    and a block where it needs one. Without a free one it stalls, for up to `patience` steps in a row (None: for ever);
-    then victim says who gives its blocks. The victim starts over from its prompt ("restart"), or computes its tokens
-    anew ("keep"), or its blocks go to swap_blocks blocks of host memory ("swap"; as "keep" once they are full).
+    workers is the most sequences that run, or are on their way to the host, at once. Each running one gets one token a
+    step, in the order they started, and a block where it needs one. Without a free one it stalls, for up to `patience`
+    steps in a row (None: for ever); then victim says who gives its blocks. The victim starts over from its prompt
+    ("restart"), or computes its tokens anew ("keep"), or its blocks go to swap_blocks blocks of host memory ("swap"; as
+    "keep" once they are full).
     overlap_swap: the executor moves blocks beside its steps, and says which sequences' are still on their way.
 
     reserve: tokens of room that each sequence gets at the start, as without paging. token_budget: the most tokens a step
@@ -37,8 +38,7 @@ class Scheduler:
     """
 
     def __init__(self, pool, admission=optimistic, victim=newest, patience=0, preemption="restart", workers=128, reserve=None,
-                 swap_blocks=0, token_budget=None, overlap_swap=False, prefix_cache=None,
-                 like_threads=False, max_steps=None):
+                 swap_blocks=0, token_budget=None, overlap_swap=False, prefix_cache=None, like_threads=False, max_steps=None):
         if preemption not in PREEMPTIONS:
             raise ValueError(f"preemption = {preemption!r}, there are {', '.join(PREEMPTIONS)}")
         if prefix_cache is not None and prefix_cache.pool is not pool:
@@ -138,21 +138,29 @@ class Scheduler:
         if not self.running and self.waiting and not in_transit:
             raise OutOfBlocks(f"nothing runs, and {self.num_free:,} of {self.num_blocks:,} blocks are free: others have the rest")
         left = self.token_budget - sum(not seq.to_prefill for seq in self.running) if self.token_budget else float("inf")
-        produced = batch.decode.append
+        produced, none_free = batch.decode.append, False
         for seq in self.running:
             table = seq.table
             n = table.num_tokens + 1
             if seq.plain and n <= table.num_slots:
                 table.num_tokens = n  # as table.append() does, for a last block that has room and is its own
+            elif none_free and seq.plain and seq.stalled != self.patience:
+                seq.stalled += 1  # as _grow does
+                batch.stalled.append(seq)
+                continue
             else:
                 if not seq.plain:
                     left -= self._prefill(seq, batch, left, in_transit)
-                if not seq.plain or not self._grow(seq, batch, in_transit):
+                    if not seq.plain:
+                        continue
+                if not self._grow(seq, batch, in_transit):
+                    none_free = not self.num_free
                     continue
-                n = table.num_tokens
+                n, none_free = table.num_tokens, False
             produced(seq)
             if n == seq.total_tokens:
                 self._finish(seq, batch)
+                none_free = False
         if self.patience is None and len(batch.stalled) == len(self.running) > 0 and not (batch.prefill or in_transit):
             raise Deadlock(deadlock_text(self.steps + 1, len(self.running)))
         if batch.preempted or batch.finished:
@@ -164,9 +172,10 @@ class Scheduler:
 
     def _admit(self, batch, in_transit):
         left = self.token_budget - sum(seq.to_prefill + 1 for seq in self.running) if self.token_budget else float("inf")
-        while self.waiting and left > 0 and len(self.running) + self.to_fork < self.workers:
-            seq = next((seq for seq in self.waiting if seq not in in_transit), None)
-            if seq is None or len(self.running) + self.to_fork + 1 + seq.to_fork > self.workers:
+        away = sum(not seq.active for seq in in_transit)  # on their way to the host: begun, and their workers wait for them
+        while self.waiting and left > 0:
+            seq = next((seq for seq in self.waiting if seq not in in_transit), None) if away else self.waiting[0]
+            if seq is None or len(self.running) + self.to_fork + away + 1 + seq.to_fork > self.workers:
                 break
             if self.prefix_cache is not None and seq.request.tokens and not seq.host_blocks:
                 seq.table = self.prefix_cache.match(seq.request.tokens)
