@@ -70,7 +70,7 @@ class RooflineCost:
     half the rate.
 
     >>> RooflineCost(SERVED["llama-3-8b"], GPUS["h200"]).step_ns(num_tokens=1, context_tokens=0)
-    5223529
+    5223605
     """
 
     model: Model

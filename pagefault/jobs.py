@@ -43,3 +43,18 @@ def with_arrivals(requests, arrival_ns):
     """The same requests at these times, as poisson_arrivals or bursty_arrivals draw them; 0 for all of them at once."""
     times = np.broadcast_to(arrival_ns, len(requests)).tolist()
     return [replace(request, arrival_ns=time) for request, time in zip(requests, times)]
+
+
+def least_steps(requests, num_blocks, block_size=16):
+    """Steps that no scheduler can do without: the blocks that each request holds in each of its steps, over the pool's.
+
+    >>> least_steps([Request(4, 4), Request(1, 2)], num_blocks=2, block_size=4)
+    5.0
+    """
+    held = 0
+    for request in requests:
+        whole_blocks = [tokens // block_size for tokens in (request.prompt_tokens, request.total_tokens)]
+        full = [block_size * n * (n + 1) // 2 + (tokens - n * block_size) * (n + 1)  # of lengths 1 to tokens
+                for n, tokens in zip(whole_blocks, (request.prompt_tokens, request.total_tokens))]
+        held += full[1] - full[0]
+    return held / num_blocks

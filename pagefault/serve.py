@@ -53,7 +53,7 @@ def policy_table(frame):
     paged = frame[frame.reserved.isna()].copy()
     paged["times"] = paged.seed.map(naive) / paged.seconds
     keys = ["victim", "patience", "swap_rate"]
-    paged["swap_rate"] = paged.swap_rate.fillna(0)
+    paged[keys[1:]] = paged[keys[1:]].fillna(0).astype(int)  # 0 blocks a step: no swap
     return paged.groupby([*keys, "share"], sort=False).times.agg(lambda times: times.mean(skipna=False)).unstack("share")
 
 

@@ -3,6 +3,7 @@
 import argparse
 import json
 import re
+import sys
 from functools import partial
 
 from .calc_command import MOST, decimal, printable, whole_number
@@ -65,8 +66,8 @@ def _run(parser, args):
         found["paged"] = simulate(requests, **common, **paged).summary
     except (Deadlock, Livelock) as error:
         kind = type(error).__name__.lower()
-        parser.exit(1, json.dumps(found | {"outcome": kind, "error": str(error)}, indent=2) + "\n" if args.json
-                    else f"{kind}: {error}\n")
+        print(json.dumps(found | {"outcome": kind, "error": str(error)}, indent=2) if args.json else f"{kind}: {error}")
+        sys.exit(1)
     except (OSError, ValueError) as error:
         parser.error(printable(str(error)))
     naive, own = (found[name]["tokens_per_second"] for name in ("naive", "paged"))
