@@ -2,11 +2,12 @@
 
 from collections import deque
 
+from .admission import admit, check, fork
 from .blocks import BlockPool
-from .errors import Deadlock, OutOfBlocks, RequestTooLarge, whole
+from .errors import Deadlock, OutOfBlocks, whole
 from .policies import newest, optimistic
 from .preemption import deadline, deadlock_text, preempt, rule_name
-from .requests import Batch, Request, Sequence
+from .requests import Batch, Sequence
 
 PREEMPTIONS = ("restart", "keep", "swap")
 
@@ -30,6 +31,7 @@ class Scheduler:
     max_steps: after so many it is a Livelock; unless given, after as many as all requests have tokens, since one after
     another they would take no more. A rule that raises an error leaves a step half done: begin with a new scheduler.
 
+    >>> from pagefault.requests import Request
     >>> scheduler = Scheduler(BlockPool(8, 4))
     >>> number = scheduler.submit(Request(prompt_tokens=6, output_tokens=3))
     >>> batch = scheduler.step()
@@ -74,22 +76,11 @@ class Scheduler:
 
     def check(self, request):
         """Raise RequestTooLarge for a request that could never be finished, however long it waits."""
-        if not isinstance(request, Request):
-            raise TypeError(f"a Request is needed, not a {type(request).__name__}")
-        if self.reserve and request.total_tokens > self.reserve:
-            raise RequestTooLarge(f"a request of {request.total_tokens:,} tokens, and {self.reserve:,} are reserved for each")
-        total = max(request.total_tokens, self.reserve or 0)
-        if -(-total // self.block_size) > self.num_blocks:
-            raise RequestTooLarge(f"{total:,} tokens need {-(-total // self.block_size):,} blocks of {self.block_size:,}, and "
-                                  f"the pool has {self.num_blocks:,}")
-        if request.samples > self.workers:
-            raise RequestTooLarge(f"{request.samples:,} samples, and {self.workers:,} sequences run at once")
-        if request.samples > 1 and self.reserve:
-            raise ValueError("samples share the blocks of their prompt: without paging, submit a request for each")
+        check(self, request)
 
     def submit(self, request):
         """Put a request at the end of the line; returns its number. Raises as check() does."""
-        self.check(request)
+        check(self, request)
         restarts = self.preemption == "restart"
         self.waiting.append(Sequence(self.submitted, request, self.pool, restarts, to_fork=request.samples - 1))
         self.submitted += 1
@@ -118,7 +109,7 @@ class Scheduler:
         for seq in self.done:
             seq.table.free()
         for seq in self.forking:
-            self._fork(seq)
+            fork(self, seq)
         if self.pins:
             self.pool.free(self.pins)
         if self.host_done:
@@ -134,7 +125,7 @@ class Scheduler:
         self.settle()
         self._check_progress()
         batch = Batch(self.steps)
-        self._admit(batch, in_transit)
+        admit(self, batch, in_transit)
         if not self.running and self.waiting and not in_transit:
             raise OutOfBlocks(f"nothing runs, and {self.num_free:,} of {self.num_blocks:,} blocks are free: others have the rest")
         left = self.token_budget - sum(not seq.to_prefill for seq in self.running) if self.token_budget else float("inf")
@@ -169,40 +160,6 @@ class Scheduler:
         if batch.finished:
             self._last_finish = self.steps
         return batch
-
-    def _admit(self, batch, in_transit):
-        left = self.token_budget - sum(seq.to_prefill + 1 for seq in self.running) if self.token_budget else float("inf")
-        away = sum(not seq.active for seq in in_transit)  # on their way to the host: begun, and their workers wait for them
-        while self.waiting and left > 0:
-            seq = next((seq for seq in self.waiting if seq not in in_transit), None) if away else self.waiting[0]
-            if seq is None or len(self.running) + self.to_fork + away + 1 + seq.to_fork > self.workers:
-                break
-            if self.prefix_cache is not None and seq.request.tokens and not seq.host_blocks:
-                seq.table = self.prefix_cache.match(seq.request.tokens)
-            if self.blocks_to_start(seq) > self.num_free or (self.running and not self.admission(seq, self)):
-                seq.table.free()
-                break
-            self.waiting.remove(seq)
-            self._start(seq, batch)
-            left -= seq.to_prefill + 1
-
-    def _start(self, seq, batch):
-        shared = seq.table.num_tokens
-        seq.table.append((self.reserve or seq.start_tokens) - shared)
-        seq.table.num_tokens = seq.start_tokens
-        self.running.append(seq)
-        batch.admitted.append(seq)
-        seq.active, self.to_fork = True, self.to_fork + seq.to_fork
-        if seq.host_blocks:
-            batch.swap_in.append((seq, seq.host_blocks, seq.table.blocks.copy()))
-            self.host_done += seq.host_blocks
-            self.swapped_blocks += len(seq.host_blocks)
-            seq.host_blocks = None
-        else:
-            seq.shared_tokens, seq.to_prefill = shared, seq.start_tokens - 1 - shared
-            self.shared_tokens += shared
-            if seq.to_fork:
-                seq.table.truncate(seq.start_tokens - 1)  # each sample stores the last token of the prompt itself
 
     def _prefill(self, seq, batch, left, in_transit):
         """Feed what fits of a prompt; returns how many tokens count against the budget, and says if a token may follow."""
@@ -266,16 +223,6 @@ class Scheduler:
             seq.table.free()
         else:
             self.done.append(seq)
-
-    def _fork(self, seq):
-        """The prompt is stored: from now on each sample is a sequence of its own."""
-        samples = [Sequence(seq.number, seq.request, self.pool, seq.restarts, i + 1) for i in range(seq.to_fork)]
-        for other in samples:
-            other.table, other.active, other.shared_tokens = seq.table.fork(), True, seq.num_tokens
-        place = self.running.index(seq) + 1
-        self.running[place:place] = samples
-        self.to_fork -= seq.to_fork
-        seq.to_fork = 0
 
     def _check_progress(self):
         if self.steps >= self._deadline:
