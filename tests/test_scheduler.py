@@ -5,7 +5,7 @@ from toy import Toy
 
 from pagefault import BlockPool, OutOfBlocks, PrefixCache, RequestTooLarge
 from pagefault.errors import Deadlock, Livelock
-from pagefault.policies import decaying, newest, oldest, requester, watermark
+from pagefault.policies import decaying, least_lost, newest, oldest, requester, watermark
 from pagefault.requests import Request
 from pagefault.scheduler import Scheduler
 
@@ -220,6 +220,14 @@ def test_samples_share_the_prompt_and_each_has_its_own_tail():
     assert len(batch.decode) == 4 and len(batch.copies) == 3 and toy.pool.num_used == 4 + 4
     assert sorted(toy.finish().finished) == [(0, i) for i in range(4)]
     assert toy.scheduler.shared_tokens == 0 and toy.pool.peak < 4 * 7
+
+
+def test_a_prompt_of_samples_that_is_swapped_out_half_fed_goes_on_where_it_was():
+    toy = Toy(12, 4, workers=4, victim=least_lost, preemption="swap", swap_blocks=6, token_budget=7)
+    for prompt, samples in [(1, 1), (1, 1), (1, 1), (24, 2), (14, 2)]:
+        toy.scheduler.submit(Request(prompt, 1, samples=samples))
+    toy.finish()
+    assert toy.scheduler.swapped_blocks > 0 and len(toy.finished) == 7
 
 
 def test_a_prompt_found_whole_still_computes_its_last_token():

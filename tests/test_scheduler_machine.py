@@ -85,5 +85,5 @@ class Machine(RuleBasedStateMachine):
 def test_all_complete_and_blocks_are_conserved_under_every_rule():
     SEEN.clear()
     run_state_machine_as_test(Machine, settings=settings(
-        max_examples=150, stateful_step_count=20, derandomize=True, deadline=None, database=None))
+        max_examples=250, stateful_step_count=20, derandomize=True, deadline=None, database=None))
     assert len(SEEN) == 5 and min(SEEN.values()) > 100
