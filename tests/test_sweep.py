@@ -42,7 +42,7 @@ def test_every_executor_gives_the_same(one_core, executor):
 
 def test_dasks_executor_gives_the_same(one_core):
     distributed = pytest.importorskip("distributed", reason="Dask isn't installed: pip install distributed")
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, processes=False) as cluster:
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         with distributed.Client(cluster) as client:
             assert_frame_equal(sweep(serve, GRID, client.get_executor()), one_core)
 
