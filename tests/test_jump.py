@@ -48,6 +48,12 @@ def test_jumping_equals_stepping_in_every_counter_and_every_requests_times():
     assert kinds == {"finished", Deadlock, Livelock} and preempted > SETTINGS // 4
 
 
+@pytest.mark.parametrize("jump", [False, True])
+def test_the_last_one_waits_for_blocks_that_are_free_after_the_step(jump):
+    result = simulate([Request(3, 5), Request(4, 6)], 4, 4, jump=jump)
+    assert (result.summary["preemptions"], result.summary["steps"]) == (0, 7)
+
+
 @pytest.mark.parametrize("change", [dict(preemption="swap", swap_blocks=4), dict(token_budget=200), dict(prefix_caching=True)])
 def test_what_a_jump_does_not_know_is_refused(change):
     with pytest.raises(ValueError, match="let it step"):

@@ -230,6 +230,36 @@ def test_a_prompt_of_samples_that_is_swapped_out_half_fed_goes_on_where_it_was()
     assert toy.scheduler.swapped_blocks > 0 and len(toy.finished) == 7
 
 
+def test_a_prompt_thrown_out_as_it_is_stored_does_not_part():
+    toy = Toy(4, 4, victim=oldest)
+    toy.scheduler.submit(Request(8, 4, samples=2))
+    toy.scheduler.submit(Request(8, 4))
+    assert [seq.number for seq in toy.step().preempted] == [0]
+    assert len(toy.finish().finished) == 3
+
+
+def test_a_copy_for_a_sample_that_is_thrown_out_is_not_made():
+    toy = Toy(4, 4, victim=oldest)
+    toy.scheduler.submit(Request(6, 2, samples=2))
+    toy.scheduler.submit(Request(3, 10))
+    toy.step()
+    batch = toy.step()
+    assert [(seq.number, seq.sample) for seq in batch.preempted] == [(0, 0)] and batch.copies == []
+
+
+def test_a_block_that_is_still_to_be_copied_is_not_given_away():
+    def second_sample_first(needy, running):
+        return max((seq for seq in running if seq.number == 0), key=lambda seq: seq.sample, default=needy)
+
+    toy = Toy(5, 4, victim=second_sample_first)
+    for _ in range(2):
+        toy.scheduler.submit(Request(6, 2, samples=2))
+    toy.step()
+    batch = toy.step()
+    assert [(seq.number, seq.sample) for seq in batch.preempted] == [(0, 1), (0, 0)] and len(batch.copies) == 1
+    assert len(toy.finish().finished) == 4
+
+
 def test_a_prompt_found_whole_still_computes_its_last_token():
     toy, tokens = Toy(20, 16, prefix_caching=True), tuple(range(32))
     for _ in range(2):

@@ -38,6 +38,8 @@ class Toy:
         for _, host, blocks in batch.swap_in:
             for there, block in zip(host, blocks, strict=True):
                 self.slots[block] = self.host[there].copy()
+        targets = [target for _, target in batch.copies]  # in one launch, nothing is copied to where another copy reads
+        assert len(set(targets)) == len(targets) and not {source for source, _ in batch.copies} & set(targets)
         for source, target in batch.copies:
             self.slots[target] = self.slots[source].copy()
         for seq, start, end in batch.prefill:
