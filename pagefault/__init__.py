@@ -12,7 +12,7 @@ from .buddy import BuddyAllocator
 from .paper import ALPACA, FIGURE_2, FIGURE_15, SHAREGPT, paper_lengths
 from .reservation import memory_shares
 from .sharing import beam_search, figure_15, parallel_sampling
-from .errors import DoubleFree, KernelError, OutOfBlocks, RequestTooLarge, TraceError
+from .errors import Deadlock, DoubleFree, KernelError, Livelock, OutOfBlocks, RequestTooLarge, TraceError
 from .kernel import Kernel
 from .cpu import on_cpu
 from .gpu import gpu_available
@@ -21,6 +21,14 @@ from .attention import (
 )
 from .notebook import array_module, compare, kernel_source, show_kernel
 from .reference import gathered, reference_attention, relative_error, softmax
+from .requests import Request
+from .scheduler import Scheduler
+from .policies import decaying, least_lost, most_remaining, newest, oldest, optimistic, random_victim, requester, watermark
+from .costs import GPUS, SERVED, ConstantCost, RooflineCost
+from .jobs import least_steps, published_requests, trace_requests, with_arrivals
+from .simulator import simulate
+from .serve import policy_grid, policy_table, recorded_policies, serve
+from .sweep import grid_of, read_results, sweep, write_results
 
 __all__ = [
     "MODELS", "ONE_HEAD", "KVGeometry", "MIXES", "PUBLISHED_MIX", "mixed_lengths", "bursty_arrivals", "poisson_arrivals",
@@ -29,8 +37,12 @@ __all__ = [
     "ContiguousCache", "PagedCache", "BlockPool", "BlockTable", "block_tables", "PrefixCache",
     "BuddyAllocator", "ALPACA", "FIGURE_2", "FIGURE_15", "SHAREGPT", "paper_lengths", "memory_shares",
     "beam_search", "figure_15", "parallel_sampling",
-    "DoubleFree", "KernelError", "OutOfBlocks", "RequestTooLarge", "TraceError",
+    "Deadlock", "DoubleFree", "KernelError", "Livelock", "OutOfBlocks", "RequestTooLarge", "TraceError",
     "Kernel", "on_cpu", "gpu_available", "naive_attention", "naive_launch",
     "online_softmax_attention", "online_softmax_launch", "split_kv_attention", "split_kv_launch",
     "array_module", "compare", "kernel_source", "show_kernel", "gathered", "reference_attention", "relative_error", "softmax",
+    "Request", "Scheduler", "decaying", "least_lost", "most_remaining", "newest", "oldest", "optimistic", "random_victim",
+    "requester", "watermark", "GPUS", "SERVED", "ConstantCost", "RooflineCost", "least_steps", "published_requests",
+    "trace_requests", "with_arrivals", "simulate", "policy_grid", "policy_table", "recorded_policies", "serve",
+    "grid_of", "read_results", "sweep", "write_results",
 ]

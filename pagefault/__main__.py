@@ -1,15 +1,17 @@
-"""python -m pagefault calc | bench"""
+"""python -m pagefault calc | simulate | bench"""
 
 import argparse
 
 from .bench_command import add_bench
 from .calc_command import add_calc
+from .simulate_command import add_simulate
 
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m pagefault", description=__doc__)
     commands = parser.add_subparsers(required=True)
     add_calc(commands)
+    add_simulate(commands)
     add_bench(commands)
     args = parser.parse_args()
     args.run(args)

@@ -26,22 +26,22 @@ def add_calc(commands):
         usage="python -m pagefault calc [options]",
         description="Memory of a mix of sequences, reserved and in blocks; or, of a model, how many there is room for.")
     add = parser.add_argument
-    add("--seqs", type=_whole(1, 10**5), metavar="N", help="sequences of the published mix (32)")
-    add("--seed", type=_whole(0, 2**32 - 1), metavar="N", help="of the mix (42)")
+    add("--seqs", type=whole_number(1, 10**5), metavar="N", help="sequences of the published mix (32)")
+    add("--seed", type=whole_number(0, 2**32 - 1), metavar="N", help="of the mix (42)")
     add("--trace", metavar="FILE", help="lengths from a trace: Azure's CSV or Mooncake's JSONL, also gzipped")
-    add("--block-size", type=_whole(1, MOST), default=16, metavar="N", help="tokens of a block (16)")
-    add("--max-len", type=_whole(1, MOST), metavar="N", help="tokens reserved for a sequence (2048; for a model 8192)")
+    add("--block-size", type=whole_number(1, MOST), default=16, metavar="N", help="tokens of a block (16)")
+    add("--max-len", type=whole_number(1, MOST), metavar="N", help="tokens reserved for a sequence (2048; for a model 8192)")
     add("--json", action="store_true", help="print one JSON object")
     add = parser.add_argument_group("models").add_argument
     add("--model", metavar="NAME", help=", ".join(MODELS) + " or custom")
-    add("--budget-gb", type=_decimal, metavar="X", help="memory for the cache of a GPU, in 10^9 bytes (80)")
-    add("--budget-gib", type=_decimal, metavar="X", help="the same in 2^30 bytes")
-    add("--mean-len", type=_whole(1, MOST), metavar="N", help="tokens that a sequence stores on average (2000)")
-    add("--tensor-parallel", type=_whole(1, 10**6), metavar="N", help="GPUs that the heads are split over (1)")
-    add("--dtype-bytes", type=_whole(1, 16), metavar="N", help="of a number in the cache (2)")
+    add("--budget-gb", type=decimal, metavar="X", help="memory for the cache of a GPU, in 10^9 bytes (80)")
+    add("--budget-gib", type=decimal, metavar="X", help="the same in 2^30 bytes")
+    add("--mean-len", type=whole_number(1, MOST), metavar="N", help="tokens that a sequence stores on average (2000)")
+    add("--tensor-parallel", type=whole_number(1, 10**6), metavar="N", help="GPUs that the heads are split over (1)")
+    add("--dtype-bytes", type=whole_number(1, 16), metavar="N", help="of a number in the cache (2)")
     for name in ("layers", "kv-heads", "head-dim"):
-        add(f"--{name}", type=_whole(1, 10**4), metavar="N", help="of a custom model")
-    add("--heads", type=_whole(1, 10**6), metavar="N", help="query heads of a custom model, if known")
+        add(f"--{name}", type=whole_number(1, 10**4), metavar="N", help="of a custom model")
+    add("--heads", type=whole_number(1, 10**6), metavar="N", help="query heads of a custom model, if known")
     parser.set_defaults(run=partial(_run, parser))
 
 
@@ -52,7 +52,7 @@ def _run(parser, args):
     try:
         found, lines = _mix(args) if mix else _model(args)
     except (OSError, ValueError) as error:
-        parser.error(_printable(str(error)))
+        parser.error(printable(str(error)))
     print(json.dumps(found, indent=2) if args.json else "\n".join(lines))
 
 
@@ -66,7 +66,7 @@ def _mix(args):
         seed, trace = None, load_trace(args.trace)
         lengths, title = trace.total_tokens, trace.name
     figures = mix_figures(lengths, args.max_len or 2048, args.block_size)
-    return {"lengths_of": title, "seed": seed} | figures, [_printable(title)[:80], *mix_text(figures)]
+    return {"lengths_of": title, "seed": seed} | figures, [printable(title)[:80], *mix_text(figures)]
 
 
 def _model(args):
@@ -104,7 +104,7 @@ def _geometry(args, gpus):
     return name, replace(MODELS[name], dtype_bytes=args.dtype_bytes or MODELS[name].dtype_bytes)
 
 
-def _whole(least, most):
+def whole_number(least, most):
     def parse(text):
         if not re.fullmatch("[0-9]{1,18}", text) or not least <= int(text) <= most:
             raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from {least:,} to {most:,}")
@@ -112,7 +112,7 @@ def _whole(least, most):
     return parse
 
 
-def _decimal(text):
+def decimal(text):
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text) or not Fraction(text):
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number above 0 and below 1,000,000,000")
     return Fraction(text)
@@ -122,5 +122,5 @@ def _options(names):
     return ", ".join("--" + name.replace("_", "-") for name in names)
 
 
-def _printable(text):
+def printable(text):
     return "".join(c if c.isprintable() else "?" for c in text)

@@ -19,6 +19,14 @@ class DoubleFree(RuntimeError):
     """A block is given back that nobody has."""
 
 
+class Deadlock(RuntimeError):
+    """All sequences wait for blocks that others among them hold, and none will ever give way."""
+
+
+class Livelock(RuntimeError):
+    """Sequences are preempted again and again, and none is ever finished."""
+
+
 class TraceError(ValueError):
     """A file can't be read as a trace of requests."""
 

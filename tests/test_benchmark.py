@@ -1,10 +1,12 @@
-import subprocess
+import json
+import re
 import sys
 
 import numpy as np
 import pytest
 
-from pagefault import benchmark
+from pagefault import bench_command, benchmark, gathered
+from pagefault.__main__ import main
 from pagefault.benchmark import Work, works
 
 
@@ -27,10 +29,65 @@ def test_recorded_rows_are_read_as_they_were_written(tmp_path, monkeypatch):
     assert frame.iloc[1].to_dict() == dict(rows[1], device="none", date="2026-01-01", command="python -m pagefault bench")
 
 
-def test_without_a_gpu_bench_says_so():
-    command = [sys.executable, "-m", "pagefault", "bench"]
-    run = subprocess.run(command, env={"CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True)
-    assert run.returncode == 1 and "on an NVIDIA GPU, and there is none here" in run.stderr
+def bench(options, monkeypatch, capsys):
+    """The exit code and what `python -m pagefault bench` prints, on a CPU whatever is there."""
+    monkeypatch.setattr(bench_command, "gpu_available", lambda: False)
+    monkeypatch.setattr(sys, "argv", ["pagefault", "bench", *options.split()])
+    try:
+        main()
+        code = 0
+    except SystemExit as stopped:
+        code = stopped.code
+    return code, *capsys.readouterr()
+
+
+def test_without_a_gpu_bench_checks_and_counts(monkeypatch, capsys):
+    code, out, _ = bench("--json", monkeypatch, capsys)
+    rows = {(row["kernel"], row["layout"]): row for row in json.loads(out)}
+    assert code == 0 and set(rows) == {(kernel, layout) for kernel in benchmark.RUNGS for layout in ("contiguous", "paged")}
+    assert rows["naive_attention", "contiguous"]["sectors"] == 1_518_048 and rows["naive_attention", "paged"]["requests"] == 166_623
+    assert all(row["error"] <= 2e-6 for row in rows.values())
+    assert "naive_attention  contiguous" in bench("--seqs 2", monkeypatch, capsys)[1]
+
+
+def test_bench_fails_when_a_check_does(monkeypatch, capsys):
+    code, _, err = bench("--seqs 3 --tolerance 0", monkeypatch, capsys)
+    assert code == 1 and re.search(r"FAILED: 3 mixed: naive_attention<float>: relative error \d.*, and 0 is allowed", err)
+
+
+@pytest.mark.parametrize("options, message", [
+    ("--works W9", "there are no works W9"), ("--iters 1", "--iters 1 is at least 2"), ("--seqs 0", "--seqs 0 is at least 1"),
+    ("--block-size 0", "--block-size 0 is at least 1"), ("--tolerance -1", "--tolerance -1.0 is a number from 0"),
+])
+def test_bench_refuses_what_cannot_be(options, message, monkeypatch, capsys):
+    code, _, err = bench(options, monkeypatch, capsys)
+    assert code == 2 and message in err
+
+
+@pytest.mark.parametrize("order", ["ordered", "shuffled"])
+@pytest.mark.parametrize("block_size", [1, 16, 50])
+def test_a_pool_holds_what_the_contiguous_cache_does(block_size, order):
+    k, v = np.random.default_rng(0).standard_normal((2, 3, 40, 2, 4), np.float32)
+    lengths = (40, 1, 17)
+    pool_k, pool_v, tables = benchmark.in_pages(k, v, lengths, block_size, order, 1)
+    for dense, pool in ((k, pool_k), (v, pool_v)):
+        again = gathered(pool, tables, lengths)
+        assert all((again[seq, :n] == dense[seq, :n]).all() for seq, n in enumerate(lengths))
+    used = tables[tables >= 0]
+    assert sorted(used) == list(range(len(pool_k))) and ((used == np.sort(used)).all() or order == "shuffled")
+
+
+def test_the_recorded_table_has_every_rung_over_every_cache():
+    table = benchmark.recorded()
+    for work in ("W1", "W2", "W2m", "W3", "W4"):
+        rows = table[table.work == work]
+        kernels = set(benchmark.RUNGS) - ({"naive_attention"} if work == "W4" else set())
+        for layout, order in (("contiguous", ""), ("paged", "shuffled"), ("paged", "ordered")):
+            some = rows[(rows.layout == layout) & (rows.order.fillna("") == order)]
+            assert kernels <= set(some.kernel)
+        assert (rows.low_us <= rows.median_us).all() and (rows.median_us <= rows.high_us).all()
+    sizes = table[(table.work == "W2") & (table.kernel == "split_kv") & (table.order == "shuffled")].block_size
+    assert sorted(sizes) == [1, 2, 4, 8, 16, 32, 64, 128, 256]
 
 
 @pytest.mark.gpu
@@ -49,7 +106,7 @@ def test_a_wrong_kernel_is_not_timed():
     work = Work("w", (5, 9), 2, 1, 64, "float32")
     q, k, v = benchmark.inputs(work, 0)
     launch = benchmark.naive_launch(q, k, v, work.seq_lens, scale=1.0)
-    with pytest.raises(ArithmeticError, match="w: relative error .*, and 2e-06 is allowed"):
+    with pytest.raises(ArithmeticError, match=r"w: naive_attention<float>: relative error .*, and 2e-06 is allowed"):
         benchmark.check(work, launch, q, k, v)
     with pytest.raises(ArithmeticError, match="are not finite"):
         benchmark.check(work, benchmark.naive_launch(q, k, v, (6, 9)), q, k, v)

@@ -1,6 +1,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +24,7 @@ CSV = """TIMESTAMP,ContextTokens,GeneratedTokens
 def calc(monkeypatch, capsys):
     """calc("--seqs 32") runs the command and gives what it prints; the JSON object as a dict."""
     def run(options, *more):
-        monkeypatch.setattr(sys, "argv", ["pagefault", "calc", *options.split(), *more])
+        monkeypatch.setattr(sys, "argv", ["pagefault", "calc", *shlex.split(options), *more])
         main()
         out = capsys.readouterr().out
         return json.loads(out) if "--json" in options else out
@@ -178,7 +179,7 @@ REFUSED = {
     "--seqs 5 --trace x.csv": "--trace can't be used with --seqs or --seed",
     "--trace nowhere.csv": "No such file or directory: 'nowhere.csv'",
     "--trace .": "Is a directory: '.'",
-    f"--trace {__file__}": "test_calc.py, row 1: no column TIMESTAMP",
+    f"--trace '{__file__}'": "test_calc.py, row 1: no column TIMESTAMP",
     "--what": "unrecognized arguments: --what",
 }
 

@@ -19,7 +19,8 @@ def page_walk(table, block_size, num_tokens, num_blocks):
         held = block in table
         color = colors[table.index(block) % 5] if held else "white"
         ax.add_patch(Rectangle((block, 0), 1, 0.6, fc=color, ec=GREY, lw=0.6, alpha=0.85))
-        ax.text(block + 0.5, 0.3, block, ha="center", va="center", fontsize=8)
+        if held or num_blocks <= 32:
+            ax.text(block + 0.5, 0.3, block, ha="center", va="center", fontsize=8)
     for page, block in enumerate(table):
         end = min((page + 1) * block_size, num_tokens)
         start = ((page * block_size + end) / 2 * scale, 1.95)

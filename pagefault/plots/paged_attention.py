@@ -51,7 +51,7 @@ def ladder(table, works):
             ax.text(share + 1, y, f"{name}: {share:.1f}%, {rows.median_us[kernel]:,.1f} µs", va="center", fontsize=8.5)
             texts.append(f"{name} {share:.1f}%")
         facts.append(f"{label}: " + ", ".join(texts))
-    ax.set(yticks=range(len(works)), yticklabels=list(works.values()), xlim=(0, 118),
+    ax.set(yticks=range(len(works)), yticklabels=list(works.values()), xlim=(0, 128),
            xlabel="time of reading / time of the kernel (%)")
     ax.invert_yaxis()
     show("\n".join(facts))
@@ -92,9 +92,9 @@ def walk_and_cost(table, block_table, work, label):
     cost.axhspan(20, 26, color=GREY, alpha=0.25, lw=0)
     cost.text(1, 23, "the paper: 20 to 26%", fontsize=9, va="center")
     cost.axhline(1, color=RED, lw=1)
-    cost.text(256, 1.3, "folklore: 1%", fontsize=9, ha="right", color=RED)
+    cost.text(1, 1.3, "folklore: 1%", fontsize=9, color=RED)
     cost.set_xscale("log", base=2)
     cost.set_xticks([1, 4, 16, 64, 256], ["1", "4", "16", "64", "256"])
-    cost.set(xlabel="page size (tokens)", ylabel="longer than over a contiguous cache (%)", title=label, ylim=(0, None))
-    cost.legend(frameon=False, fontsize=8.5)
+    cost.set(xlabel="page size (tokens)", ylabel="longer than over a contiguous cache (%)", title=label, ylim=(0, 37))
+    cost.legend(frameon=False, fontsize=8.5, ncols=2, loc="upper center")
     show("Paging costs " + "; ".join(facts) + ".")
