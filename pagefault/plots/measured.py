@@ -54,6 +54,7 @@ def roofline(table, works, peak_tflops=67.0):
     facts = []
     for (work, label), color, marker in zip(works.items(), (BLUE, ORANGE, GREEN), "o^D"):
         at = table[(table.work == work) & (table.layout == "contiguous")].set_index("kernel")
+        at = at.loc[["read_ceiling", "naive_attention"]]
         intensity, tflops = at.flop["naive_attention"] / at.bytes["naive_attention"], at.flop / at.median_us / 1e6
         share = at.median_us["read_ceiling"] / at.median_us["naive_attention"]
         ax.plot([intensity] * 2, tflops, color=color, ls=":", lw=1)
