@@ -10,6 +10,8 @@ import numpy as np
 from .benchmark import RECORDED, RUNGS, Work, check, in_pages, measure, record, works
 from .gpu import gpu_available
 from .libraries import measure_libraries
+from .serve import serve
+from .simulate_command import share
 from .workload import mixed_lengths
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -30,6 +32,10 @@ def add_bench(commands):
     add("--shuffle-seed", type=int, default=1, metavar="N", help="of the order of blocks; 0: in order (1)")
     add("--block-size", type=int, default=16, metavar="N", help="tokens of a block (16)")
     add("--tolerance", type=float, metavar="X", help="of the relative error (what each dtype needs)")
+    add("--jobs", type=int, default=512, metavar="N", help="requests of the simulated server (512)")
+    add("--workers", type=int, default=128, metavar="N", help="the most that it serves at once (128)")
+    add("--watermark", type=share, default=0.05, metavar="X", help="share of its pool that newcomers leave free (5%%)")
+    add("--skip-sim", action="store_true", help="the kernels alone")
     add("--quick", action="store_true", help="the first work alone, and few measurements")
     add("--json", action="store_true", help="print one JSON object")
     add("--output", type=Path, help="where to write the table; the module's own, with all works, unless given")
@@ -40,7 +46,8 @@ def _run(parser, args):
     known = {w.name: w for w in works()}
     if unknown := [name for name in args.works or () if name not in known]:
         parser.error(f"there are no works {', '.join(unknown)}")
-    for name, least in (("seqs", 1), ("iters", 2), ("seed", 0), ("shuffle_seed", 0), ("block_size", 1)):
+    for name, least in (("seqs", 1), ("iters", 2), ("seed", 0), ("shuffle_seed", 0), ("block_size", 1), ("jobs", 1),
+                        ("workers", 1)):
         value = getattr(args, name)
         if value is not None and not least <= value < 2**31:
             parser.error(f"--{name.replace('_', '-')} {value} is at least {least}")
@@ -52,9 +59,11 @@ def _run(parser, args):
         chosen = [Work(f"{len(lengths)} mixed", tuple(lengths.tolist()), 1, 1, 64, "float32")]
     chosen = chosen[:1] if args.quick else chosen
     try:
-        found = _time(parser, args, chosen) if gpu_available() else _count(args, chosen[0])
+        found = {"kernels": _time(args, chosen) if gpu_available() else _count(args, chosen[0])}
     except ArithmeticError as error:
         parser.exit(1, f"FAILED: {error}\n")
+    if not args.skip_sim:
+        found["serving"] = _serve(args)
     if args.json:
         print(json.dumps(found, indent=2))
 
@@ -64,7 +73,18 @@ def _say(args, text):
         print(text, flush=True)
 
 
-def _time(parser, args, chosen):
+def _serve(args):
+    """The published serving experiment on a simulated clock: in pages beside reserved memory."""
+    common = dict(jobs=args.jobs, workers=args.workers)
+    naive, paged = serve(**common, reserved=2048), serve(**common, share=args.watermark)
+    times = paged["tokens_per_second"] / naive["tokens_per_second"]
+    _say(args, f"simulated server, {args.jobs:,} jobs, {args.workers:,} workers, watermark {100 * args.watermark:g}%: "
+         f"{paged['preemptions']:,} preemptions, {paged['mean_decoding']:.1f} decoding, throughput {times:.2f}x of reserved memory")
+    return dict(jobs=args.jobs, workers=args.workers, watermark=args.watermark, preemptions=paged["preemptions"],
+                mean_decoding=paged["mean_decoding"], throughput_x=times)
+
+
+def _time(args, chosen):
     full = not (args.works or args.seqs or args.quick)
     output = args.output or (RECORDED if full else None)
     if output:

@@ -20,6 +20,7 @@ from .workload import mixed_lengths
 
 RECORDED = Path(__file__).parent / "recorded.csv"
 COUNTERS = Path(__file__).parent / "recorded_counters.csv"  # what the GPU's own counters say: tests/record_counters.py
+RUNG_COUNTERS = Path(__file__).parent / "recorded_rungs.csv"  # and what they say of every rung
 BOUND = {"float32": 2e-6, "float16": 3e-4}  # of the error, for contexts to 2,048 tokens
 LONG_BOUND = 1e-5  # float32 beyond: a mean of random values shrinks with the context, the rounding of its sum doesn't
 BURST_MS, PAUSE_MS = 5.0, 25.0  # a kernel's turn, and the rest before it

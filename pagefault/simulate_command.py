@@ -31,7 +31,7 @@ def add_simulate(commands):
     add = parser.add_argument
     add("--jobs", type=whole_number(1, 10**6), metavar="N", help="how many requests (512; of a trace all)")
     add("--workers", type=whole_number(1, 10**5), default=128, metavar="N", help="the most sequences that run at once (128)")
-    add("--watermark", type=_share, default=0.0, metavar="X", help="share of the pool that newcomers leave free, 0.05 or 5%% (0)")
+    add("--watermark", type=share, default=0.0, metavar="X", help="share of the pool that newcomers leave free, 0.05 or 5%% (0)")
     add("--victim", type=_one_of(VICTIMS), default="requester", metavar="RULE", help=", ".join(VICTIMS) + " (requester)")
     add("--patience", type=_patience, default=32, metavar="N", help="steps to wait for a block, or `endless` (32)")
     add("--preemption", type=_one_of(PREEMPTIONS), default="restart", metavar="HOW", help=", ".join(PREEMPTIONS) + " (restart)")
@@ -102,7 +102,8 @@ def _text(found):
     yield f"{'throughput':20}{1:13.2f}x{found['throughput_x']:13.2f}x"
 
 
-def _share(text):
+def share(text):
+    """A watermark as the command line has it, "0.05" or "5%"."""
     if not re.fullmatch(r"[0-9]{1,2}(\.[0-9]{1,6})?%|0(\.[0-9]{1,9})?", text):
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a share from 0 to below 1, or from 0% to below 100%")
     return float(text[:-1]) / 100 if text.endswith("%") else float(text)
@@ -114,7 +115,6 @@ def _patience(text):
 
 def _rate(text):
     return text if text == "all" else float(decimal(text))
-
 
 
 def _one_of(names):

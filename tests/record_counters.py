@@ -1,6 +1,7 @@
-"""Record what a GPU's own counters say of the naive kernel, with Nsight Compute.  python tests/record_counters.py FILE
+"""Record what a GPU's own counters say, with Nsight Compute.  python tests/record_counters.py FILE [rungs]
 
-The figures are compared with those that are counted on a CPU: in tests/test_profile.py, and in notebook 1.
+Of the naive kernel; these figures are compared with those that are counted on a CPU: in tests/test_profile.py, and in
+notebook 1. Or, with `rungs`, of every rung over a contiguous cache and over a pool: what limits it, in notebook 3.
 """
 
 import io
@@ -9,7 +10,7 @@ import sys
 
 import pandas as pd
 
-from pagefault.benchmark import Work, inputs, machine, naive_launch, works
+from pagefault.benchmark import RUNGS, Work, in_pages, inputs, machine, naive_launch, works
 
 COUNTERS = {
     "global load requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
@@ -26,26 +27,49 @@ COUNTERS = {
 WORKS = {w.name: w for w in (*works()[:2], Work("odd", (1, 15, 16, 17, 100, 1000), 8, 2, 80, "float16"))}
 
 
-def main(path):
-    command = ["ncu", "--clock-control", "none", "--target-processes", "all", "-k", "regex:naive_attention", "--csv",
-               "--print-units", "base", "--metrics", ",".join(COUNTERS.values()), sys.executable, __file__]
+RUNG_COUNTERS = {
+    "instructions": "smsp__inst_executed.sum",
+    "global load requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
+    "global load sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    "issue slots busy (%)": "smsp__issue_active.avg.pct_of_peak_sustained_elapsed",
+    "DRAM busy (%)": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+}
+RUNG_WORKS = [w for w in works() if w.name in ("W1", "W2")]
+
+
+def count(counters, launches, what):
+    """A frame with a row a launch and counter. launches: the columns that name each; what: the launches, to be run again."""
+    command = ["ncu", "--clock-control", "none", "--target-processes", "all", "-k", "regex:attention|softmax|split_kv", "--csv",
+               "--print-units", "base", "--metrics", ",".join(counters.values()), sys.executable, __file__, "launch", what]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     text = "\n".join(row for row in done.stdout.splitlines() if row.startswith('"'))
     table = pd.read_csv(io.StringIO(text), thousands=",", dtype={"Metric Value": str})
     rows = []
-    for i, work in enumerate(WORKS):
+    for i, names in enumerate(launches):
         values = table[table["ID"] == i].set_index("Metric Name")["Metric Value"]
-        rows += [dict(kernel="naive_attention", work=work, counter=name, value=values[counter].replace(",", ""))
-                 for name, counter in COUNTERS.items()]
-    frame = pd.DataFrame(rows).assign(**machine(), command="python tests/record_counters.py (Nsight Compute)")
+        rows += [names | dict(counter=name, value=values[counter].replace(",", "")) for name, counter in counters.items()]
+    return pd.DataFrame(rows).assign(**machine(), command="python tests/record_counters.py (Nsight Compute)")
+
+
+def main(path, what="naive"):
+    naive = [dict(kernel="naive_attention", work=work) for work in WORKS]
+    rungs = [dict(kernel=kernel, layout=layout, work=work.name) for work in RUNG_WORKS for kernel in RUNGS
+             for layout in ("contiguous", "paged")]
+    frame = count(COUNTERS, naive, what) if what == "naive" else count(RUNG_COUNTERS, rungs, what)
     frame.to_csv(path, index=False, lineterminator="\n")
-    print(frame[["work", "counter", "value"]].to_string())
+    print(frame.drop(columns=["driver", "cuda", "cupy", "numpy", "command"]).to_string())
 
 
-def launch_all():
-    for work in WORKS.values():
+def launch_all(what):
+    for work in WORKS.values() if what == "naive" else ():
         naive_launch(*inputs(work, 0), work.seq_lens)()
+    for work in RUNG_WORKS if what == "rungs" else ():
+        q, k, v = inputs(work, 0)
+        pool_k, pool_v, tables = in_pages(k, v, work.seq_lens, 16, "shuffled", 1)
+        for launch in RUNGS.values():
+            launch(q, k, v, work.seq_lens)()
+            launch(q, pool_k, pool_v, work.seq_lens, tables)()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1]) if len(sys.argv) > 1 else launch_all()
+    launch_all(sys.argv[2]) if sys.argv[1:2] == ["launch"] else main(*sys.argv[1:])

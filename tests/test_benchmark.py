@@ -43,11 +43,15 @@ def bench(options, monkeypatch, capsys):
 
 def test_without_a_gpu_bench_checks_and_counts(monkeypatch, capsys):
     code, out, _ = bench("--json", monkeypatch, capsys)
-    rows = {(row["kernel"], row["layout"]): row for row in json.loads(out)}
+    found = json.loads(out)
+    rows = {(row["kernel"], row["layout"]): row for row in found["kernels"]}
+    assert (found["serving"]["preemptions"], round(found["serving"]["throughput_x"], 2)) == (24, 1.93)
     assert code == 0 and set(rows) == {(kernel, layout) for kernel in benchmark.RUNGS for layout in ("contiguous", "paged")}
     assert rows["naive_attention", "contiguous"]["sectors"] == 1_518_048 and rows["naive_attention", "paged"]["requests"] == 166_623
     assert all(row["error"] <= 2e-6 for row in rows.values())
-    assert "naive_attention  contiguous" in bench("--seqs 2", monkeypatch, capsys)[1]
+    out = bench("--seqs 2", monkeypatch, capsys)[1]
+    assert "naive_attention  contiguous" in out and out.endswith("57.4 decoding, throughput 1.93x of reserved memory\n")
+    assert "simulated" not in bench("--seqs 2 --skip-sim", monkeypatch, capsys)[1]
 
 
 def test_bench_fails_when_a_check_does(monkeypatch, capsys):
@@ -57,6 +61,8 @@ def test_bench_fails_when_a_check_does(monkeypatch, capsys):
 
 @pytest.mark.parametrize("options, message", [
     ("--works W9", "there are no works W9"), ("--iters 1", "--iters 1 is at least 2"), ("--seqs 0", "--seqs 0 is at least 1"),
+    ("--jobs 0", "--jobs 0 is at least 1"),
+    ("--watermark 2", "'2' is not a share"),
     ("--block-size 0", "--block-size 0 is at least 1"), ("--tolerance -1", "--tolerance -1.0 is a number from 0"),
 ])
 def test_bench_refuses_what_cannot_be(options, message, monkeypatch, capsys):

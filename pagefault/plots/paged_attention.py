@@ -53,6 +53,7 @@ def ladder(table, works):
         facts.append(f"{label}: " + ", ".join(texts))
     ax.set(yticks=range(len(works)), yticklabels=list(works.values()), xlim=(0, 128),
            xlabel="time of reading / time of the kernel (%)")
+    ax.axvline(100, color=GREY, lw=1, ls=":")
     ax.invert_yaxis()
     show("\n".join(facts))
 
@@ -76,7 +77,7 @@ def walk_and_cost(table, block_table, work, label):
             walk.add_patch(FancyArrowPatch(start, end, arrowstyle="->", mutation_scale=10, color=color, shrinkA=0, shrinkB=0))
         walk.add_patch(Rectangle((8, to - 0.5 / tall), 2, 1 / tall, fc=color, ec="white", alpha=0.85))
     walk.add_patch(Rectangle((8, -0.15), 2, len(block_table), fill=False, ec=GREY))
-    for x, text in ((1.1, "token"), (4.6, "block table"), (9, "pool")):
+    for x, text in ((1.1, "page of a sequence"), (4.6, "block table"), (9, "pool")):
         walk.text(x, len(block_table) + 0.15, text, ha="center", fontsize=10)
     facts = []
     for kernel, (name, color, marker, _) in LOOKS.items():
