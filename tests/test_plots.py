@@ -4,9 +4,10 @@ import pandas as pd
 import pytest
 
 import pagefault as pf
+from pagefault.attention import chunk_list
 from pagefault.benchmark import recorded
 from pagefault.plots import block_allocator as blocks
-from pagefault.plots import measured
+from pagefault.plots import measured, paged_attention
 from pagefault.plots import naive_cache as plots
 
 matplotlib.use("Agg")
@@ -65,6 +66,10 @@ FIGURES = {  # what a figure prints, for those who can't see it
     "prefix tree": (prefix_tree, "3 cached blocks: 2 in use, 1 on standby."),
     "pool over time": (lambda: blocks.pool_over_time([(1, 0, 9), (4, 2, 30)], 8, 8), "At the end 50% of the pool is in use"),
     "sharing": (lambda: blocks.sharing(SHARING), "Of 2 values one is fitted; 0 of the others come within 4 points"),
+    "chunks": (lambda: paged_attention.chunks([300, 5], {"whole": chunk_list(np.array([300, 5]), 512)[0]}),
+               "whole: 2 thread blocks, the longest takes 300 tokens."),
+    "ladder": (lambda: paged_attention.ladder(recorded(), {"W4": "long", "W2": "many"}), "long: online softmax 1.5%, split-KV 8"),
+    "walk and cost": (lambda: paged_attention.walk_and_cost(recorded(), [7, 2, 19], "W2", "name"), "; split-KV, shuffled: "),
     "growth": (lambda: plots.cache_growth({"m": pf.MODELS["llama-3-70b"]}, 1000), "At 1,000 tokens: m 0.33 GB."),
 }
 
