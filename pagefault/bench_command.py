@@ -59,7 +59,8 @@ def _run(parser, args):
         chosen = [Work(f"{len(lengths)} mixed", tuple(lengths.tolist()), 1, 1, 64, "float32")]
     chosen = chosen[:1] if args.quick else chosen
     try:
-        found = {"kernels": _time(args, chosen) if gpu_available() else _count(args, chosen[0])}
+        rows = _time(args, chosen) if gpu_available() else _count(args, chosen[0])
+        found = {"kernels": [{k: None if v != v else v for k, v in row.items()} for row in rows]}  # JSON has no NaN
     except ArithmeticError as error:
         parser.exit(1, f"FAILED: {error}\n")
     if not args.skip_sim:
