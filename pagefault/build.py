@@ -68,6 +68,7 @@ EXPORT const char* launch(const unsigned* s, size_t shared, void** args, const c
   return cpu::launch({{s[0], s[1], s[2]}}, {{s[3], s[4], s[5]}}, shared, args);
 }}
 EXPORT size_t stopped_at() {{ return cpu::stopped_at ? cpu::stopped_at - cpu::image() : 0; }}
+EXPORT void give_stacks_back() {{ cpu::give_stacks_back(); }}
 EXPORT int ended_by() {{ return cpu::ended_by; }}
 EXPORT void* image() {{ return cpu::image(); }}
 """

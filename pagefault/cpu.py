@@ -17,6 +17,8 @@ from .errors import KernelError
 SHARED_LIMIT = 227 * 1024  # bytes of shared memory a thread block: as much as compute capability 9.0 has
 PROCESSORS = 132  # for which work is divided: those of an H200, so that counts are what they are there
 SANITIZED = os.environ.get("PAGEFAULT_SANITIZE", "0") not in ("", "0")
+STACKS = 8192  # that libraries keep from launch to launch: each takes 2 of the 65,530 maps that Linux allows a process
+kept = {}  # library: how many
 CHECKED_BYTES = 16 << 20  # each access is checked in launches whose arrays hold no more
 
 
@@ -117,6 +119,7 @@ class CPUFunction:
         values = [ctypes.c_void_p(addresses[id(a)]) if isinstance(a, np.ndarray) else ctypes.create_string_buffer(a.tobytes())
                   for a in args]
         pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+        keep_stacks(library, block[0] * block[1] * block[2])
         error = library.launch((ctypes.c_uint * 6)(*grid, *block), ctypes.c_size_t(shared_mem), pointers, regions,
                                len(arrays), settings.get().backwards, signal.getsignal(signal.SIGINT) != signal.SIG_IGN,
                                ctypes.c_double(settings.get().time_limit))
@@ -139,6 +142,17 @@ class CPUFunction:
     def files(self):
         """The names of the files whose lines are the kernel's."""
         return {self.kernel.file.name, *(path.name for path in self.kernel.included)}
+
+
+def keep_stacks(library, threads):
+    """Let other libraries give theirs back if all would keep more than STACKS; the caller holds the lock."""
+    if kept.get(library, 0) < threads:
+        kept[library] = threads
+        for other in [other for other in kept if other is not library]:
+            if sum(kept.values()) <= STACKS:
+                break
+            other.give_stacks_back()
+            del kept[other]
 
 
 def places(arrays):

@@ -506,3 +506,14 @@ def test_a_launch_that_finds_no_memory_says_so_and_is_no_interrupt():
         pytest.skip("needs Linux's /proc to know how much memory is in use")
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.stdout == "scale: no memory for the threads' stacks 1.0\n", run.stderr
+
+
+def test_kernels_give_the_stacks_of_their_threads_back_when_all_keep_too_many(monkeypatch):
+    monkeypatch.setattr(cpu, "STACKS", 100)
+    monkeypatch.setattr(cpu, "kept", {})
+    kernels = [Kernel(f"__global__ void f(int* x) {{ x[threadIdx.x] = {i}; }}", "f") for i in range(3)]
+    x = np.zeros(64, np.int32)
+    for _ in range(2):
+        for i, kernel in enumerate(kernels):
+            kernel((1,), (64,), (x,))
+            assert (x == i).all() and list(cpu.kept.values()) == [64]

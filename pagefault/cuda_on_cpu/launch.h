@@ -74,14 +74,13 @@ struct Guard {  // while it lives, faults, the time limit and an interrupt end t
 
 // A stack for each thread, kept from launch to launch, with a page before it that nobody may touch.
 inline bool prepare_threads(dim3 block) {
-  static unsigned made;
   unsigned size = block.x * block.y * block.z, page = sysconf(_SC_PAGESIZE), each = STACK + page;
   if (!stacks) {
     void* m = mmap(nullptr, 1024 * size_t(each), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
     if (m == MAP_FAILED) return snprintf(error, sizeof error, "no memory for the threads' stacks"), false;
     stacks = (char*)m, stacks_size = 1024 * size_t(each);
   }
-  for (; made < size; ++made) mprotect(stacks + made * size_t(each), page, PROT_NONE);
+  for (; stacks_made < size; ++stacks_made) mprotect(stacks + stacks_made * size_t(each), page, PROT_NONE);
 #ifdef CUDA_CPU_ASAN
   __asan_unpoison_memory_region(stacks, stacks_size);
 #endif
@@ -92,6 +91,15 @@ inline bool prepare_threads(dim3 block) {
     threads[i].context = fibers::prepare(threads[i].stack_end, run_thread);
   }
   return true;
+}
+
+// Give the stacks back; the next launch makes new ones.
+CPU_UNSEEN inline void give_stacks_back() {
+#ifdef CUDA_CPU_ASAN
+  __asan_unpoison_memory_region(stacks, stacks_size);
+#endif
+  if (stacks) munmap(stacks, stacks_size);
+  stacks = nullptr, stacks_size = 0, stacks_made = 0;
 }
 
 inline void say_where() {

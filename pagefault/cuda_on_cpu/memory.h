@@ -18,6 +18,7 @@ CPU_STATE unsigned region_count, static_count, device_count;
 CPU_STATE char* dynamic_shared;
 CPU_STATE char *stacks, *stopped_at;  // stopped_at: the instruction in error
 CPU_STATE size_t stacks_size;
+CPU_STATE unsigned stacks_made;
 CPU_STATE volatile bool busy;  // while there is nowhere to escape to
 CPU_STATE volatile int late;   // the signal that came then
 
