@@ -46,22 +46,34 @@ def _run(parser, args):
     known = {w.name: w for w in works()}
     if unknown := [name for name in args.works or () if name not in known]:
         parser.error(f"there are no works {', '.join(unknown)}")
+    gpu, ignored = gpu_available(), {"--works": args.works, "--output": args.output}
+    if not gpu and (given := [option for option, value in ignored.items() if value]):
+        parser.error(f"{', '.join(given)}: times are measured on an NVIDIA GPU, and there is none here (or CuPy is not installed)")
+    if args.works and args.seqs:
+        parser.error("--works can't be used with --seqs")
     for name, least in (("seqs", 1), ("iters", 2), ("seed", 0), ("shuffle_seed", 0), ("block_size", 1), ("jobs", 1),
                         ("workers", 1)):
         value = getattr(args, name)
         if value is not None and not least <= value < 2**31:
-            parser.error(f"--{name.replace('_', '-')} {value} is at least {least}")
+            parser.error(f"--{name.replace('_', '-')} {value} is from {least} to {2**31 - 1:,}")
     if args.tolerance is not None and not 0 <= args.tolerance < math.inf:
         parser.error(f"--tolerance {args.tolerance} is a number from 0")
+    try:
+        if args.output:
+            args.output.touch()
+    except OSError as error:
+        parser.error(str(error))
     chosen = [known[name] for name in args.works] if args.works else list(known.values())
-    if args.seqs or not gpu_available():
+    if args.seqs or not gpu:
         lengths = mixed_lengths(args.seqs or 32, args.seed if args.seqs else 42)
         chosen = [Work(f"{len(lengths)} mixed", tuple(lengths.tolist()), 1, 1, 64, "float32")]
     chosen = chosen[:1] if args.quick else chosen
     try:
-        rows = _time(args, chosen) if gpu_available() else _count(args, chosen[0])
+        rows = _time(args, chosen) if gpu else _count(args, chosen[0])
         found = {"kernels": [{k: None if v != v else v for k, v in row.items()} for row in rows]}  # JSON has no NaN
     except ArithmeticError as error:
+        if args.json:
+            print(json.dumps({"failed": str(error)}, indent=2))
         parser.exit(1, f"FAILED: {error}\n")
     if not args.skip_sim:
         found["serving"] = _serve(args)
@@ -96,7 +108,8 @@ def _time(args, chosen):
         plain = work.name.startswith("32 x")  # notebook 1's: the plain kernel by context
         pages = () if plain else [(size, order) for size in sizes for order in orders]
         iters = 3 if args.quick else args.iters
-        rows += measure(work, args.seed, iters, ("naive_attention",) if plain else tuple(RUNGS), pages, args.tolerance)
+        rows += measure(work, args.seed, iters, ("naive_attention",) if plain else tuple(RUNGS), pages, args.tolerance,
+                        args.shuffle_seed)
         if work.name in ("W2", "W3", "W4"):
             more, missing = measure_libraries(work, args.seed, iters)
             rows += more
@@ -108,6 +121,7 @@ def _time(args, chosen):
                      "{high_us:.2f}], {to_contiguous:.3f} of contiguous, error {error}".format(**row))
     if output:
         options = f" --seed {args.seed} --iters {args.iters} --shuffle-seed {args.shuffle_seed} --block-size {args.block_size}"
+        options += " --quick" * args.quick + ("" if args.tolerance is None else f" --tolerance {args.tolerance:g}")
         names = f" --works {' '.join(args.works)}" if args.works else f" --seqs {args.seqs}" if args.seqs else ""
         record(rows, "python -m pagefault bench" + options + names, output)
     return rows

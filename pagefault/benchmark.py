@@ -160,12 +160,13 @@ def in_pages(k, v, seq_lens, block_size, order, seed):
     return *pool, xp.asarray(tables)
 
 
-def measure(work, seed=0, repeats=9, kernels=("naive_attention",), pages=(), tolerance=None):
+def measure(work, seed=0, repeats=9, kernels=("naive_attention",), pages=(), tolerance=None, shuffle_seed=1):
     """Rows of the recorded table for one work: reading as many bytes, and each kernel over a contiguous cache and over pools.
 
-    pages: (block_size, order) of each pool. What one kernel does over all of them is timed in turns, in bursts of a few
-    milliseconds. to_contiguous is a row's median over the contiguous one's. A kernel that can't take the work is left out.
-    Raises ArithmeticError if a result is wrong, or not the same bytes over a pool.
+    pages: (block_size, order) of each pool; shuffle_seed: of the order "shuffled". What one kernel does over all of them is
+    timed in turns, in bursts of a few milliseconds. to_contiguous is a row's median over the contiguous one's. A kernel that
+    can't take the work is left out, and why is printed to stderr. Raises ArithmeticError if a result is wrong, or not the
+    same bytes over a pool.
     """
     import cupy
 
@@ -173,12 +174,13 @@ def measure(work, seed=0, repeats=9, kernels=("naive_attention",), pages=(), tol
     random = cupy.random.default_rng(seed)
     ceiling = read_ceiling([random.standard_normal(work.bytes // 4, dtype=np.float32) for _ in data], repeats)
     rows = [row(work, "read_ceiling", ceiling)]
-    pools = {page: [in_pages(k, v, work.seq_lens, *page, seed + 1) for _, k, v in data] for page in pages}
+    pools = {page: [in_pages(k, v, work.seq_lens, *page, shuffle_seed) for _, k, v in data] for page in pages}
     for kernel in kernels:
         launch = RUNGS[kernel]
         try:
             launches = {None: [launch(*d, work.seq_lens) for d in data]}
-        except RequestTooLarge:
+        except RequestTooLarge as e:
+            print(f"{work.name}: {kernel} is left out: {e}", file=sys.stderr)
             continue
         for page, pool in pools.items():
             launches[page] = [launch(q, k, v, work.seq_lens, t) for (q, _, _), (k, v, t) in zip(data, pool)]

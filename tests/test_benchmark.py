@@ -1,11 +1,13 @@
 import json
 import re
 import sys
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
 
-from pagefault import bench_command, benchmark, gathered
+from pagefault import bench_command, benchmark, gathered, libraries
 from pagefault.__main__ import main
 from pagefault.benchmark import Work, works
 
@@ -29,9 +31,9 @@ def test_recorded_rows_are_read_as_they_were_written(tmp_path, monkeypatch):
     assert frame.iloc[1].to_dict() == dict(rows[1], device="none", date="2026-01-01", command="python -m pagefault bench")
 
 
-def bench(options, monkeypatch, capsys):
-    """The exit code and what `python -m pagefault bench` prints, on a CPU whatever is there."""
-    monkeypatch.setattr(bench_command, "gpu_available", lambda: False)
+def bench(options, monkeypatch, capsys, gpu=False):
+    """The exit code and what `python -m pagefault bench` prints, on a CPU whatever is there (or as if there were a GPU)."""
+    monkeypatch.setattr(bench_command, "gpu_available", lambda: gpu)
     monkeypatch.setattr(sys, "argv", ["pagefault", "bench", *options.split()])
     try:
         main()
@@ -57,17 +59,60 @@ def test_without_a_gpu_bench_checks_and_counts(monkeypatch, capsys):
 def test_bench_fails_when_a_check_does(monkeypatch, capsys):
     code, _, err = bench("--seqs 3 --tolerance 0", monkeypatch, capsys)
     assert code == 1 and re.search(r"FAILED: 3 mixed: naive_attention<float>: relative error \d.*, and 0 is allowed", err)
+    code, out, err = bench("--seqs 3 --tolerance 0 --json", monkeypatch, capsys)
+    assert code == 1 and err == f"FAILED: {json.loads(out)['failed']}\n"
 
 
 @pytest.mark.parametrize("options, message", [
-    ("--works W9", "there are no works W9"), ("--iters 1", "--iters 1 is at least 2"), ("--seqs 0", "--seqs 0 is at least 1"),
-    ("--jobs 0", "--jobs 0 is at least 1"),
+    ("--works W9", "there are no works W9"), ("--iters 1", "--iters 1 is from 2 to 2,147,483,647"),
+    ("--seqs 0", "--seqs 0 is from 1"), ("--jobs 0", "--jobs 0 is from 1"),
+    ("--seed 4294967295", "--seed 4294967295 is from 0 to 2,147,483,647"),
+    ("--works W1 --seqs 2", "times are measured on an NVIDIA"),
+    ("--output x.csv", "--output: times are measured on an NVIDIA GPU, and there is none here"),
     ("--watermark 2", "'2' is not a share"),
-    ("--block-size 0", "--block-size 0 is at least 1"), ("--tolerance -1", "--tolerance -1.0 is a number from 0"),
+    ("--block-size 0", "--block-size 0 is from 1"), ("--tolerance -1", "--tolerance -1.0 is a number from 0"),
 ])
 def test_bench_refuses_what_cannot_be(options, message, monkeypatch, capsys):
     code, _, err = bench(options, monkeypatch, capsys)
     assert code == 2 and message in err
+
+
+def test_a_gpu_is_asked_for_what_the_options_say_and_the_table_says_which(monkeypatch, capsys, tmp_path):
+    asked = []
+
+    def measure(work, seed, repeats, kernels, pages, tolerance, shuffle_seed):
+        asked.append((work.name, seed, repeats, pages, tolerance, shuffle_seed))
+        return [benchmark.row(work, "split_kv", [1e-6, 2e-6])]
+
+    monkeypatch.setattr(bench_command, "measure", measure)
+    monkeypatch.setattr(benchmark, "machine", lambda: dict(device="none"))
+    options = f"--works W1 --quick --seed 3 --shuffle-seed 7 --tolerance 0.5 --skip-sim --output {tmp_path / 'r.csv'}"
+    code, out, err = bench(options, monkeypatch, capsys, gpu=True)
+    assert (code, err) == (0, "") and "W1         split_kv" in out
+    assert asked == [("W1", 3, 3, [(16, "shuffled"), (16, "ordered")], 0.5, 7)]
+    assert benchmark.recorded(tmp_path / "r.csv").command[0] == ("python -m pagefault bench --seed 3 --iters 15 --shuffle-seed 7 "
+                                                                 "--block-size 16 --quick --tolerance 0.5 --works W1")
+    for options, message in (("--works W1 --seqs 2", "--works can't be used with --seqs"),
+                             (f"--output {tmp_path / 'no' / 'r.csv'}", "No such file")):
+        code, _, err = bench(options, monkeypatch, capsys, gpu=True)
+        assert code == 2 and message in err
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no kernel\nfor this"), ArithmeticError("no kernel"), TypeError("no kernel")])
+def test_a_library_that_fails_is_left_out_with_its_reason(monkeypatch, error):
+    def check(*_, **__):
+        raise error
+
+    fake = SimpleNamespace(from_dlpack=lambda _: MagicMock())
+    monkeypatch.setitem(sys.modules, "cupy", np)
+    for name, module in (("torch", fake), ("torch.nn", fake), ("torch.nn.attention", SimpleNamespace(SDPBackend=0, sdpa_kernel=0))):
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(libraries, "check", check)
+    k = np.zeros((1, 3, 1, 8), np.float16)
+    monkeypatch.setattr(libraries, "inputs", lambda work, seed: (k[:, 0], k, k))
+    rows, missing = libraries.measure_libraries(Work("w", (10**6,), 8, 8, 128, "float16"))
+    assert rows == [] and missing == [("cudnn_sdpa", "no kernel"), ("flash_sdpa", "no kernel")]
 
 
 @pytest.mark.parametrize("order", ["ordered", "shuffled"])
@@ -105,6 +150,16 @@ def test_a_measurement_takes_longer_for_more_and_never_beats_reading():
         return naive["median_us"]
 
     assert row(8192) > 4 * row(512)  # 16 times the context
+
+
+@pytest.mark.gpu
+def test_the_seed_of_the_blocks_order_is_the_one_asked_for_and_what_cant_run_is_named(monkeypatch, capsys):
+    seeds, real = [], benchmark.in_pages
+    monkeypatch.setattr(benchmark, "in_pages", lambda *args: seeds.append(args[-1]) or real(*args))
+    rows = benchmark.measure(Work("w", (70_000,), 1, 1, 64, "float32"), 0, 2, tuple(benchmark.RUNGS), [(16, "shuffled")],
+                             shuffle_seed=7)
+    assert set(seeds) == {7} and "naive_attention" not in [row["kernel"] for row in rows]
+    assert "w: naive_attention is left out: a context of 70,000 tokens needs" in capsys.readouterr().err
 
 
 @pytest.mark.gpu
