@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from .benchmark import RECORDED, RUNGS, Work, check, in_pages, measure, record, works
+from .cache import ContiguousCache
 from .gpu import gpu_available
 from .libraries import measure_libraries
 from .serve import serve
@@ -129,10 +130,10 @@ def _time(args, chosen):
 
 def _count(args, work):
     """Check every rung on the CPU, and count what it asks of memory."""
-    random, longest = np.random.default_rng(args.seed), max(work.seq_lens)
-    k, v = (np.full((len(work.seq_lens), longest, 1, 64), np.nan, np.float32) for _ in "kv")
+    random, cache = np.random.default_rng(args.seed), ContiguousCache(len(work.seq_lens), max(work.seq_lens), 1, 64)
     for seq, n in enumerate(work.seq_lens):
-        k[seq, :n], v[seq, :n] = random.standard_normal((2, n, 1, 64), np.float32)
+        cache.append(seq, *random.standard_normal((2, n, 1, 64), np.float32))
+    k, v = cache.k, cache.v
     q, order = random.standard_normal((len(work.seq_lens), 1, 64), np.float32), "shuffled" if args.shuffle_seed else "ordered"
     pool = in_pages(k, v, work.seq_lens, args.block_size, order, args.shuffle_seed)
     _say(args, f"no GPU: checked on the CPU, and counted what the kernels ask of memory. {work.name} sequences, "

@@ -24,6 +24,7 @@ def measure_libraries(work, seed=0, repeats=9):
     Returns the rows, and why a backend is missing: [(kernel, reason)].
     """
     try:
+        import cupy
         import torch
         from torch.nn.attention import SDPBackend, sdpa_kernel
     except ImportError:
@@ -33,8 +34,6 @@ def measure_libraries(work, seed=0, repeats=9):
     tensors = [[torch.from_dlpack(x) for x in d] for d in data]
     tensors = [(q[:, :, None], k.transpose(1, 2), v.transpose(1, 2)) for q, k, v in tensors]
     for kernel, backend in BACKENDS.items():
-        import cupy
-
         out = cupy.empty_like(data[0][0])
 
         def call(t=tensors[0], backend=backend):

@@ -1,7 +1,12 @@
+import json
+import shlex
+import sys
+
 import numpy as np
 import pytest
 
 from pagefault import gpu_available, on_cpu
+from pagefault.__main__ import main
 
 NO_GPU = "needs an NVIDIA GPU and CuPy, and there is none here"
 MACHINES = {
@@ -28,6 +33,17 @@ def xp(request):
     else:
         with on_cpu(**MACHINES[request.param]):
             yield np
+
+
+@pytest.fixture
+def run_command(monkeypatch, capsys):
+    """run_command("calc", "--seqs 32") runs python -m pagefault calc and gives what it prints; of --json the object."""
+    def run(command, options, *more):
+        monkeypatch.setattr(sys, "argv", ["pagefault", command, *shlex.split(options), *more])
+        main()
+        out = capsys.readouterr().out
+        return json.loads(out) if "--json" in options else out
+    return run
 
 
 @pytest.fixture

@@ -1,15 +1,14 @@
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from pagefault import MODELS
-from pagefault.__main__ import main
 from pagefault.calc import mix_figures, model_figures
 
 GB, GIB = 10**9, 2**30
@@ -21,14 +20,8 @@ CSV = """TIMESTAMP,ContextTokens,GeneratedTokens
 
 
 @pytest.fixture
-def calc(monkeypatch, capsys):
-    """calc("--seqs 32") runs the command and gives what it prints; the JSON object as a dict."""
-    def run(options, *more):
-        monkeypatch.setattr(sys, "argv", ["pagefault", "calc", *shlex.split(options), *more])
-        main()
-        out = capsys.readouterr().out
-        return json.loads(out) if "--json" in options else out
-    return run
+def calc(run_command):
+    return partial(run_command, "calc")
 
 
 PUBLISHED = {

@@ -1,10 +1,7 @@
 import json
-import shlex
-import sys
+from functools import partial
 
 import pytest
-
-from pagefault.__main__ import main
 
 CSV = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:15:46.6805900,374,44
@@ -14,14 +11,8 @@ CSV = """TIMESTAMP,ContextTokens,GeneratedTokens
 
 
 @pytest.fixture
-def command(monkeypatch, capsys):
-    """command("--jobs 32") runs the command and gives what it prints; the JSON object as a dict."""
-    def run(options, *more):
-        monkeypatch.setattr(sys, "argv", ["pagefault", "simulate", *shlex.split(options), *more])
-        main()
-        out = capsys.readouterr().out
-        return json.loads(out) if "--json" in options else out
-    return run
+def command(run_command):
+    return partial(run_command, "simulate")
 
 
 @pytest.mark.parametrize("watermark, preemptions, decoding, times", [("0", 388, 39.4, 0.70), ("5%", 24, 57.4, 1.93)])
