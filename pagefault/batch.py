@@ -40,15 +40,15 @@ class Batch:
         return f"Paged<{self.k.shape[1]}>", self.tables, self.tables.shape[1]
 
 
-def checked_batch(q, k, v, seq_lens, block_tables, scale, out):
-    """The Batch of these arguments, which attention.py describes.
+def checked_batch(q, k, v, seq_lens, block_tables, scale, out, stored=None):
+    """The Batch of these arguments, which attention.py describes; stored: the dtype of k and v, unless given that of q.
 
     Raises TypeError or ValueError, by name, for what doesn't fit; RequestTooLarge for a sequence longer than its slots.
     """
     arrays = {name: own_array(a) for name, a in dict(q=q, k=k, v=v).items()}
     xp, (q, k, v) = _module(arrays), arrays.values()
     lengths = checked_lengths(on_host(own_array(seq_lens)))
-    _check_shapes(q, k, v, lengths, block_tables is not None)
+    _check_shapes(q, k, v, lengths, block_tables is not None, stored)
     if block_tables is not None:
         block_tables = own_array(block_tables)
         host = np.asarray(on_host(block_tables))
@@ -86,7 +86,7 @@ def _module(arrays):
     raise TypeError(f"{types}; all are NumPy's arrays, or all CuPy's")
 
 
-def _check_shapes(q, k, v, lengths, paged):
+def _check_shapes(q, k, v, lengths, paged, stored):
     first = "num_blocks, block_size" if paged else "num_seqs, max_seq_len"
     fit = q.ndim == 3 and k.ndim == 4 and k.shape == v.shape and k.shape[3] == q.shape[2]
     if not fit or not (paged or k.shape[0] == q.shape[0]):
@@ -96,7 +96,9 @@ def _check_shapes(q, k, v, lengths, paged):
         raise ValueError(f"q {list(q.shape)} and k {list(k.shape)}: heads, head_dim and {first.split()[1]} are at least 1")
     if q.shape[1] % k.shape[2]:
         raise ValueError(f"{q.shape[1]} query heads can't share {k.shape[2]} KV heads equally")
-    if not q.dtype == k.dtype == v.dtype or q.dtype.name not in TYPES:
+    if stored and [x.dtype.name for x in (q, k, v)] != ["float16", stored, stored]:
+        raise TypeError(f"q, k, v hold {q.dtype}, {k.dtype}, {v.dtype}; q is float16, k and v are {stored}")
+    if not stored and not q.dtype == k.dtype == v.dtype or q.dtype.name not in TYPES:
         raise TypeError(f"q, k, v hold {q.dtype}, {k.dtype}, {v.dtype}; all are float32 or all float16")
     if k.shape[0] * k.shape[1] >= 2**32:
         raise ValueError(f"k {list(k.shape)} has {k.shape[0] * k.shape[1]:,} slots, and kernels count to {2**32 - 1:,}")

@@ -4,7 +4,7 @@ import numpy as np
 
 from .errors import RequestTooLarge, whole
 from .reference import on_host
-from .storage import copy_rounds, empty_slots, move_launch, row_numbers, tokens_for
+from .storage import copy_launches, empty_slots, move_launch, read_slots, row_numbers, tokens_for
 
 
 class ContiguousCache:
@@ -98,8 +98,8 @@ class PagedCache:
         It takes one launch, or as many as one copy waits for another. Raises IndexError for a block that isn't there.
         """
         pairs = row_numbers("block", pairs, self.num_blocks, columns=2)
-        for together in copy_rounds(pairs.tolist()):
-            move_launch(self.xp, "copy_blocks", np.array(together, np.int64), self.k[0].nbytes, (self.k, self.v))()
+        for launch in copy_launches(self.xp, pairs.tolist(), (self.k, self.v)):
+            launch()
 
     def gather_blocks(self, blocks):
         """A copy of some blocks, in their order: [2, n, block_size, num_kv_heads, head_dim], K and then V."""
@@ -141,14 +141,9 @@ class PagedCache:
 
     def read(self, table):
         """K and V of a BlockTable's tokens, [num_tokens, num_kv_heads, head_dim] each."""
-        n, size = whole("num_tokens", table.num_tokens), getattr(table, "pool", self).block_size
-        if size != self.block_size:
-            raise ValueError(f"a table over blocks of {size}, and the cache has blocks of {self.block_size}")
-        count = -(-n // self.block_size)
-        if count > len(table.blocks):
-            raise ValueError(f"{n} tokens take {count} blocks of {self.block_size}, and the table has {len(table.blocks)}")
-        staging = self.gather_blocks(table.blocks[:count])
-        return tuple(staging.reshape(2, count * self.block_size, *self.k.shape[2:])[:, :n])
+        blocks, count = read_slots(self, table)
+        staging = self.gather_blocks(blocks)
+        return tuple(staging.reshape(2, -1, *self.k.shape[2:])[:, :count])
 
     def poison(self, blocks):
         """Fill blocks with NaN, so that whoever still reads them shows it."""

@@ -145,3 +145,14 @@ def shared_limit(xp):
 def processors(xp):
     """How many processors, which run thread blocks, the current GPU has (xp = cupy); on the CPU as many as an H200."""
     return PROCESSORS if xp is np else xp.cuda.Device().attributes["MultiProcessorCount"]
+
+
+def blocks_at_once(xp, shared, most):
+    """How many thread blocks with so many bytes of shared memory a processor of the current GPU runs, at most `most`."""
+    room = SHARED_LIMIT + 1024 if xp is np else xp.cuda.Device().attributes["MaxSharedMemoryPerMultiprocessor"]
+    return max(1, min(most, room // (shared + 2048)))  # (what a thread block takes besides: 1 KiB, and static variables)
+
+
+def tensor_cores(xp):
+    """Whether the current GPU has what kernels/instructions.cuh names; the CPU plays it."""
+    return xp is np or int(xp.cuda.Device().compute_capability) >= 80

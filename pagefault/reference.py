@@ -37,17 +37,26 @@ def reference_attention(q, k, v, seq_lens, scale=None):
 
 
 def gathered(pool, block_tables, seq_lens):
-    """The tokens that a pool holds, in order: [num_seqs, longest, num_kv_heads, head_dim], NaN where there is none.
+    """The tokens that a pool holds, in order: [num_seqs, longest, num_kv_heads, head_dim], NaN where there is none (0 if it is int8).
 
     pool: [num_blocks, block_size, num_kv_heads, head_dim] of NumPy or of CuPy, and so is the result;
     block_tables: [num_seqs, max_blocks]; seq_lens: [num_seqs]. What comes out is a contiguous cache.
     """
     block_tables, seq_lens, block_size = on_host(block_tables), on_host(seq_lens), pool.shape[1]
-    cache = np.full_like(pool, np.nan, shape=(len(seq_lens), max(seq_lens, default=0), *pool.shape[2:]))
+    cache = np.full_like(pool, np.nan if pool.dtype.kind == "f" else 0, shape=(len(seq_lens), max(seq_lens, default=0), *pool.shape[2:]))
     for seq, seq_len in enumerate(seq_lens):
         blocks, offsets = block_tables[seq, np.arange(seq_len) // block_size], np.arange(seq_len) % block_size
         cache[seq, :seq_len] = pool[np.asarray(blocks, like=pool), np.asarray(offsets, like=pool)]
     return cache
+
+
+def dequantized(x, scales):
+    """The numbers that an int8 cache stands for, float32, of x's shape: bytes times the scale of their block and KV head.
+
+    x: int8, a pool [num_blocks, block_size, num_kv_heads, head_dim] with scales float32 [num_blocks, num_kv_heads], or a
+    contiguous cache [num_seqs, max_seq_len, num_kv_heads, head_dim] with scales [num_seqs, max_seq_len / 16, num_kv_heads].
+    """
+    return x * (scales[:, None, :, None] if scales.ndim == 2 else scales.repeat(x.shape[1] // scales.shape[1], axis=1)[..., None])
 
 
 def relative_error(out, reference):

@@ -20,9 +20,9 @@ def empty_slots(shape, dtype, xp):
     return tuple(xp.full(shape, np.nan, dtype) for _ in "kv")
 
 
-def tokens_for(cache, k, v):
-    """K and V of some tokens, for a cache: in its dtype, [tokens, num_kv_heads, head_dim] each."""
-    k, v = (_numbers(x, cache.k.dtype, cache.xp) for x in (k, v))
+def tokens_for(cache, k, v, dtype=None):
+    """K and V of some tokens, for a cache: in a dtype, unless given its own, [tokens, num_kv_heads, head_dim] each."""
+    k, v = (_numbers(x, np.dtype(dtype or cache.k.dtype), cache.xp) for x in (k, v))
     if k.shape != v.shape or k.shape[1:] != cache.k.shape[2:]:
         raise ValueError(f"k {list(k.shape)} and v {list(v.shape)} are both [tokens, {cache.k.shape[2]}, {cache.k.shape[3]}]")
     return k, v
@@ -82,6 +82,25 @@ def copy_rounds(pairs):
         rounds[n].append((source, target))
         read[source], written[target] = max(n + 1, read.get(source, 0)), n + 1
     return rounds
+
+
+def copy_launches(xp, pairs, arrays):
+    """The Launches that copy rows of two arrays: one a round."""
+    return [move_launch(xp, "copy_blocks", np.array(some, np.int64), arrays[0][0].nbytes, arrays) for some in copy_rounds(pairs)]
+
+
+def read_slots(cache, table):
+    """The blocks of a BlockTable that hold its tokens in a cache, and how many tokens these are.
+
+    Raises ValueError if the table is over blocks of another size, or has fewer than its tokens take.
+    """
+    n, size = whole("num_tokens", table.num_tokens), getattr(table, "pool", cache).block_size
+    if size != cache.block_size:
+        raise ValueError(f"a table over blocks of {size}, and the cache has blocks of {cache.block_size}")
+    count = -(-n // size)
+    if count > len(table.blocks):
+        raise ValueError(f"{n} tokens take {count} blocks of {size}, and the table has {len(table.blocks)}")
+    return row_numbers("block", table.blocks[:count], cache.num_blocks), n
 
 
 def move_launch(xp, file, rows, row_bytes, arrays, flag="", out=None):

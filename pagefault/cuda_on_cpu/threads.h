@@ -16,6 +16,7 @@ struct Thread {
   unsigned mask;   // the lanes that the collective it waits at names
   uint64_t value;  // what it brings to that collective
   uint64_t block;  // where it is in the code: profile.h's
+  unsigned copies, groups, instructions;  // instructions_cpu.h's: copies under way, groups of them, collectives so far
   struct Trace* trace;
   fibers::Context context;
   char* stack_end;
@@ -127,7 +128,7 @@ CPU_UNSEEN inline bool run_warp(Thread* warp, int lanes) {
 }
 
 CPU_UNSEEN inline bool run_block(unsigned size) {
-  for (Thread* t = threads; t < threads + size; ++t) t->state = READY, t->line = 0;
+  for (Thread* t = threads; t < threads + size; ++t) t->state = READY, t->line = 0, t->copies = t->groups = t->instructions = 0;
   block_begins();
   for (unsigned line = 1, warps = (size + 31) / 32; line;) {
     for (unsigned i = 0; i < warps; ++i) {

@@ -5,12 +5,14 @@
 #pragma once
 
 struct Contiguous {
+  static constexpr unsigned SCALED = 16;  // tokens that share a scale, in caches of int8
   const int* no_tables;
   unsigned max_seq_len;
   __device__ unsigned slot(unsigned seq, unsigned token) const { return seq * max_seq_len + token; }
 };
 
 template <int BLOCK_SIZE> struct Paged {
+  static constexpr unsigned SCALED = BLOCK_SIZE;
   const int* block_tables;  // [num_seqs, max_blocks]
   unsigned max_blocks;
   __device__ unsigned slot(unsigned seq, unsigned token) const {  // the page walk

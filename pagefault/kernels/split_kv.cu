@@ -90,18 +90,5 @@ __global__ void __launch_bounds__(WARPS * 32, GROUP > 4 ? 1 : 2) split_kv(
   }
   __syncthreads();
   chunk = chunks[blockIdx.x / groups];  // again, not kept: registers are scarce above
-  out += ((long long)chunk.seq * num_heads + head) * HEAD_DIM;
-  parts += (long long)chunk.first_part * num_heads + head;
-  for (int g = warp; g < GROUP; g += WARPS) {  // a warp merges what the warps found for a head
-    auto all = merged<HEAD_DIM>(WARPS, [&](int w) -> auto& { return found[w][g]; });
-    if (chunk.num_parts > 1) {
-      auto& part = parts[(long long)chunk.part * num_heads + g];
-      if (lane == 0) part.top = all.top, part.sum = all.sum;
-      for (int d = lane, j = 0; d < HEAD_DIM; d += 32, ++j) part.out[d] = all.out[j];
-      if (!is_last(&arrived[(long long)chunk.seq * num_heads + head + g], chunk.num_parts)) continue;
-      all = merged<HEAD_DIM>(chunk.num_parts, [&](int p) -> auto& { return parts[(long long)p * num_heads + g]; });
-    }
-    for (int d = lane, j = 0; d < HEAD_DIM; d += 32, ++j)
-      out[g * HEAD_DIM + d] = from_float<T>(chunk.begin < chunk.end ? all.out[j] / all.sum : 0);
-  }
+  finish(found, chunk, out, parts, arrived, num_heads, head);
 }
