@@ -123,3 +123,18 @@ def _check_tables(tables, lengths, num_blocks, block_size):
         i, j = (int(n[0]) for n in wrong.nonzero())
         raise ValueError(f"block_tables[{i}, {j}] = {tables[i, j]}, and the pool has blocks 0 to {num_blocks - 1}; sequence {i} "
                          f"has {lengths[i]} tokens in {blocks[i]} blocks")
+
+
+def check_pieces(b):
+    """What loads of 16 bytes need."""
+    head_dim = b.q.shape[2]
+    if head_dim % 8 or head_dim > 256:
+        raise ValueError(f"head_dim = {head_dim}; this kernel takes multiples of 8 up to 256")
+    for name, a in (("k", b.k), ("v", b.v)):
+        if address(a) % 16:
+            raise ValueError(f"{name} begins {address(a) % 16} bytes behind a multiple of 16, and is loaded 16 bytes at once; "
+                             "copy it")
+
+
+def address(a):
+    return a.ctypes.data if isinstance(a, np.ndarray) else a.data.ptr

@@ -2,18 +2,19 @@
 
 import json
 import math
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from .benchmark import RECORDED, RUNGS, Work, check, in_pages, measure, record, works
-from .cache import ContiguousCache
+from .benchmark import RECORDED, RUNGS, check, measure, record
 from .gpu import gpu_available
 from .libraries import measure_libraries
 from .serve import serve
 from .simulate_command import share
 from .workload import mixed_lengths
+from .works import Work, inputs, pool_of, works
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -105,11 +106,11 @@ def _time(args, chosen):
         output.touch()  # or say now that it can't be written
     rows, orders = [], ("shuffled", "ordered") if args.shuffle_seed else ("ordered",)
     for work in chosen:
-        sizes = SIZES if full and work.name == "W2" else (args.block_size,)
+        sizes = SIZES if full and work.name == "W2" else (16 if work.dtype == "int8" else args.block_size,)
         plain = work.name.startswith("32 x")  # notebook 1's: the plain kernel by context
         pages = () if plain else [(size, order) for size in sizes for order in orders]
         iters = 3 if args.quick else args.iters
-        rows += measure(work, args.seed, iters, ("naive_attention",) if plain else tuple(RUNGS), pages, args.tolerance,
+        rows += measure(work, args.seed, iters, ("naive_attention",) if plain else work.rungs, pages, args.tolerance,
                         args.shuffle_seed)
         if work.name in ("W2", "W3", "W4"):
             more, missing = measure_libraries(work, args.seed, iters)
@@ -130,25 +131,24 @@ def _time(args, chosen):
 
 def _count(args, work):
     """Check every rung on the CPU, and count what it asks of memory."""
-    random, cache = np.random.default_rng(args.seed), ContiguousCache(len(work.seq_lens), max(work.seq_lens), 1, 64)
-    for seq, n in enumerate(work.seq_lens):
-        cache.append(seq, *random.standard_normal((2, n, 1, 64), np.float32))
-    k, v = cache.k, cache.v
-    q, order = random.standard_normal((len(work.seq_lens), 1, 64), np.float32), "shuffled" if args.shuffle_seed else "ordered"
-    pool = in_pages(k, v, work.seq_lens, args.block_size, order, args.shuffle_seed)
+    order = "shuffled" if args.shuffle_seed else "ordered"
     _say(args, f"no GPU: checked on the CPU, and counted what the kernels ask of memory. {work.name} sequences, "
          f"{sum(work.seq_lens):,} tokens")
     _say(args, f"{'kernel':16} {'cache':10} {'requests':>10} {'sectors':>10} {'a request':>9}  error")
     rows = []
     for kernel, launch in RUNGS.items():
-        twins = {"contiguous": launch(q, k, v, work.seq_lens), "paged": launch(q, *pool[:2], work.seq_lens, pool[2])}
+        of = replace(work, dtype=next(d for d in ("float32", "float16", "int8") if kernel in replace(work, dtype=d).rungs))
+        size = 16 if of.dtype == "int8" else args.block_size
+        q, *cache = inputs(of, args.seed, np)
+        *pool, tables = pool_of(cache, of.seq_lens, size, order, args.shuffle_seed)
+        twins = {"contiguous": launch(q, *cache, of.seq_lens), "paged": launch(q, *pool, of.seq_lens, tables)}
         for layout, one in twins.items():
-            error, load = check(work, one, q, k, v, args.tolerance), one.profile().total.loc["global load"]
-            rows.append(dict(kernel=kernel, layout=layout, block_size=args.block_size if layout == "paged" else 0,
-                             requests=int(load.requests), sectors=int(load.sectors), error=float(error)))
-            row = rows[-1]
-            _say(args, f"{kernel:16} {layout:10} {row['requests']:10,} {row['sectors']:10,} "
-                 f"{row['sectors'] / row['requests']:9.2f}  {error:.1e}")
+            error, load = check(of, one, q, *cache, tolerance=args.tolerance), one.profile().total.loc["global load"]
+            row = dict(kernel=kernel, layout=layout, block_size=size if layout == "paged" else 0,
+                       requests=int(load.requests), sectors=int(load.sectors), error=float(error))
+            rows.append(row)
+            _say(args, "{kernel:16} {layout:10} {requests:10,} {sectors:10,} {each:9.2f}  {error:.1e}".format(
+                each=load.sectors / load.requests, **row))
         if twins["contiguous"].out.tobytes() != twins["paged"].out.tobytes():
             raise ArithmeticError(f"{kernel} gives other bytes over a pool than over a contiguous cache")
     return rows

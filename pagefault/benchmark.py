@@ -4,7 +4,6 @@ import statistics
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -14,62 +13,29 @@ import pandas as pd
 
 from .attention import naive_launch, online_softmax_launch, split_kv_launch
 from .errors import RequestTooLarge
-from .gpu import import_cupy
 from .kernel import ladder_kernel
-from .reference import on_host, reference_attention, relative_error
-from .workload import mixed_lengths
+from .reference import dequantized, on_host, reference_attention, relative_error
+from .tensor_core import int8_launch, tensor_core_launch
+from .works import inputs, pool_of
 
 RECORDED = Path(__file__).parent / "recorded.csv"
 COUNTERS = Path(__file__).parent / "recorded_counters.csv"  # what the GPU's own counters say: tests/record_counters.py
 RUNG_COUNTERS = Path(__file__).parent / "recorded_rungs.csv"  # and what they say of every rung
 BOUND = {"float32": 2e-6, "float16": 3e-4}  # of the error, for contexts to 2,048 tokens
+TENSOR_BOUND = 4e-4  # of kernels that round weights to float16 too
 LONG_BOUND = 1e-5  # float32 beyond: a mean of random values shrinks with the context, the rounding of its sum doesn't
 BURST_MS, PAUSE_MS = 5.0, 25.0  # a kernel's turn, and the rest before it
-RUNGS = {"naive_attention": naive_launch, "online_softmax": online_softmax_launch, "split_kv": split_kv_launch}
+RUNGS = {"naive_attention": naive_launch, "online_softmax": online_softmax_launch, "split_kv": split_kv_launch,
+         "tensor_core": tensor_core_launch, "int8_pages": int8_launch}
 READERS = ((2, 256, 2), (8, 128, 16), (8, 512, 32), (8, 512, 128))  # loads in flight, threads, thread blocks a processor
 COLD_BYTES = 4 * 60 * 2**20  # rotate over inputs of at least so many bytes: several times a large GPU's L2 cache
 
 
-@dataclass(frozen=True)
-class Work:
-    """What a kernel is timed on: random K and V of these sequences."""
-
-    name: str
-    seq_lens: tuple
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    dtype: str
-
-    @property
-    def bytes(self):
-        """Bytes of K and V, each read once."""
-        return sum(self.seq_lens) * 2 * self.num_kv_heads * self.head_dim * np.dtype(self.dtype).itemsize
-
-    @property
-    def flop(self):
-        """Multiplications and additions of q . k and of the weighted sum: 4 x head_dim a token and query head."""
-        return sum(self.seq_lens) * 4 * self.num_heads * self.head_dim
-
-
-def works():
-    """The works of the recorded table; W1 to W4 are the names in its rows."""
-    mixed = {n: tuple(mixed_lengths(n, 42).tolist()) for n in (32, 64)}
-    sweep = [Work(f"32 x {n}", (n,) * 32, 1, 1, 64, "float32") for n in (128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)]
-    return [Work("W1", mixed[32], 1, 1, 64, "float32"), Work("W2", (2048,) * 64, 32, 8, 128, "float16"),
-            Work("W2m", mixed[64], 32, 8, 128, "float16"), Work("W3", (8192,) * 256, 32, 8, 128, "float16"),
-            Work("W4", (131_072,), 32, 8, 128, "float16"), *sweep]
-
-
-def time_gpu(calls, repeats=9, target_ms=25.0):
-    """Seconds a call, [repeats], sorted: a CUDA graph of all calls, one after another, replayed for about target_ms."""
-    return take_turns([calls], repeats, target_ms)[0]
-
-
 def take_turns(sets_of_calls, repeats=9, target_ms=25.0, pause_ms=0.0):
-    """What time_gpu says of each set of calls, whose graphs take turns, so that a clock that changes hits all alike.
+    """Seconds a call of each set of calls, [repeats], sorted: of a CUDA graph of them all, replayed for about target_ms.
 
-    pause_ms: the GPU rests for so long before each; without, a power limit lowers its clock after some seconds.
+    The graphs take turns, so that a clock that changes hits all alike. pause_ms: the GPU rests for so long before each;
+    without, a power limit lowers its clock after some seconds.
     """
     import cupy
 
@@ -99,29 +65,15 @@ def take_turns(sets_of_calls, repeats=9, target_ms=25.0, pause_ms=0.0):
     return [sorted(t / len(calls) for t in times) for calls, times in zip(sets_of_calls, zip(*rounds[1:]))]
 
 
-def inputs(work, seed):
-    """q, k, v of a work on the GPU; slots that hold no token are NaN."""
-    import cupy
-
-    random = cupy.random.default_rng(seed)
-    shape = (len(work.seq_lens), max(work.seq_lens), work.num_kv_heads, work.head_dim)
-    k, v = (cupy.full(shape, np.nan, work.dtype) for _ in "kv")
-    for x in (k, v):
-        for seq, n in enumerate(work.seq_lens):
-            x[seq, :n] = random.standard_normal((n, *shape[2:]), dtype=np.float32)
-    q = random.standard_normal((len(work.seq_lens), work.num_heads, work.head_dim), dtype=np.float32)
-    return q.astype(work.dtype), k, v
-
-
-def check(work, launch, q, k, v, tolerance=None):
+def check(work, launch, q, *cache, tolerance=None):
     """Run a launch; its relative error, as check_out has it."""
     launch.out[:] = np.nan
     launch()
-    return check_out(work, launch, q, k, v, tolerance)
+    return check_out(work, launch, q, *cache, tolerance=tolerance)
 
 
-def check_out(work, launch, q, k, v, tolerance=None):
-    """The relative error of what a launch's out holds, over up to four sequences.
+def check_out(work, launch, q, *cache, tolerance=None):
+    """The relative error of what a launch's out holds, over up to four sequences; of int8, against what its bytes stand for.
 
     Raises ArithmeticError beyond the bound, or tolerance, or if a value is missing.
     """
@@ -129,9 +81,14 @@ def check_out(work, launch, q, k, v, tolerance=None):
     if not np.isfinite(out).all():
         raise ArithmeticError(f"{work.name}: {np.count_nonzero(~np.isfinite(out))} results are not finite")
     pick = sorted({0, len(work.seq_lens) // 2, len(work.seq_lens) - 1, int(np.argmax(work.seq_lens))})
-    exact = reference_attention(q[pick], k[pick], v[pick], [work.seq_lens[i] for i in pick])
-    error = relative_error(out[pick], exact)
-    bound = LONG_BOUND if max(work.seq_lens) > 2048 and work.dtype == "float32" else BOUND[work.dtype]
+    k, v, *scales = (x[pick] for x in cache)
+    if scales:
+        k, v = dequantized(k, scales[0]), dequantized(v, scales[1])
+    error = relative_error(out[pick], reference_attention(q[pick], k, v, [work.seq_lens[i] for i in pick]))
+    if "tensor_core" in launch.kernel.name:
+        bound = TENSOR_BOUND
+    else:
+        bound = LONG_BOUND if max(work.seq_lens) > 2048 and work.dtype == "float32" else BOUND[work.dtype]
     bound = bound if tolerance is None else tolerance
     if not error <= bound:
         raise ArithmeticError(f"{work.name}: {launch.kernel.name}: relative error {error:.1e}, and {bound:g} is allowed")
@@ -147,27 +104,10 @@ def read_ceiling(buffers, repeats):
     for in_flight, threads, blocks in READERS:
         reader = ladder_kernel("read_ceiling.cu", f"read_ceiling<{in_flight}>")
         grid = (blocks * processors,)
-        times = time_gpu([partial(reader, grid, (threads,), (b, b.nbytes // 16, sink)) for b in buffers], repeats)
+        calls = [partial(reader, grid, (threads,), (b, b.nbytes // 16, sink)) for b in buffers]
+        times = take_turns([calls], repeats, BURST_MS, PAUSE_MS)[0]
         best = min(best or times, times, key=statistics.median)
     return best
-
-
-def in_pages(k, v, seq_lens, block_size, order, seed):
-    """k and v of a contiguous cache in a pool, and its block tables; frames "ordered" or "shuffled". Arrays of NumPy or CuPy."""
-    xp = np if isinstance(k, np.ndarray) else import_cupy()
-    num_seqs, longest, *heads = k.shape
-    width = -(-longest // block_size)
-    used = np.arange(width) < -(-np.array(seq_lens)[:, None] // block_size)
-    ids = np.arange(used.sum(), dtype=np.int32)
-    tables = np.full(used.shape, -1, np.int32)
-    tables[used] = np.random.default_rng(seed).permutation(ids) if order == "shuffled" else ids
-    pool = [xp.full((max(1, len(ids)), block_size, *heads), np.nan, k.dtype) for _ in "kv"]
-    for seq, row in enumerate(tables):
-        for mine, to in zip((k, v), pool):
-            pages = xp.full((int(used[seq].sum()) * block_size, *heads), np.nan, k.dtype)
-            pages[: seq_lens[seq]] = mine[seq, : seq_lens[seq]]
-            to[xp.asarray(row[used[seq]])] = pages.reshape(-1, block_size, *heads)
-    return *pool, xp.asarray(tables)
 
 
 def measure(work, seed=0, repeats=9, kernels=("naive_attention",), pages=(), tolerance=None, shuffle_seed=1):
@@ -184,7 +124,7 @@ def measure(work, seed=0, repeats=9, kernels=("naive_attention",), pages=(), tol
     random = cupy.random.default_rng(seed)
     ceiling = read_ceiling([random.standard_normal(work.bytes // 4, dtype=np.float32) for _ in data], repeats)
     rows = [row(work, "read_ceiling", ceiling)]
-    pools = {page: [in_pages(k, v, work.seq_lens, *page, shuffle_seed) for _, k, v in data] for page in pages}
+    pools = {page: [pool_of(cache, work.seq_lens, *page, shuffle_seed) for _, *cache in data] for page in pages}
     for kernel in kernels:
         launch = RUNGS[kernel]
         try:
@@ -193,11 +133,11 @@ def measure(work, seed=0, repeats=9, kernels=("naive_attention",), pages=(), tol
             print(f"{work.name}: {kernel} is left out: {e}", file=sys.stderr)
             continue
         for page, pool in pools.items():
-            launches[page] = [launch(q, k, v, work.seq_lens, t) for (q, _, _), (k, v, t) in zip(data, pool)]
-        errors = [check(work, some[0], *data[0], tolerance) for some in launches.values()]
+            launches[page] = [launch(q, *cache, work.seq_lens, t) for (q, *_), (*cache, t) in zip(data, pool)]
+        errors = [check(work, some[0], *data[0], tolerance=tolerance) for some in launches.values()]
         times = take_turns(list(launches.values()), repeats, BURST_MS, PAUSE_MS)
         for i in (0, -1):  # what was timed, as it stands after the last replay
-            errors = [max(e, check_out(work, some[i], *data[i], tolerance)) for e, some in zip(errors, launches.values())]
+            errors = [max(e, check_out(work, some[i], *data[i], tolerance=tolerance)) for e, some in zip(errors, launches.values())]
             if not all((some[i].out == launches[None][i].out).all() for some in launches.values()):
                 raise ArithmeticError(f"{work.name}: {kernel} gives other bytes over a pool than over a contiguous cache")
         first = statistics.median(times[0])

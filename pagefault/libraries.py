@@ -2,7 +2,8 @@
 
 import time
 
-from .benchmark import BURST_MS, COLD_BYTES, PAUSE_MS, check, inputs, row
+from .benchmark import BURST_MS, COLD_BYTES, PAUSE_MS, check, row
+from .works import inputs
 
 BACKENDS = {"cudnn_sdpa": "CUDNN_ATTENTION", "flash_sdpa": "FLASH_ATTENTION"}
 
@@ -54,7 +55,7 @@ def measure_libraries(work, seed=0, repeats=9):
 
 
 def _time_torch(torch, calls, repeats):
-    """benchmark.time_gpu for PyTorch, whose calls allocate: seconds a call, sorted, of a CUDA graph's replays."""
+    """benchmark.take_turns for PyTorch, whose calls allocate: seconds a call, sorted, of a CUDA graph's replays."""
     for call in calls:
         call()
     torch.cuda.synchronize()

@@ -37,13 +37,14 @@ def reference_attention(q, k, v, seq_lens, scale=None):
 
 
 def gathered(pool, block_tables, seq_lens):
-    """The tokens that a pool holds, in order: [num_seqs, longest, num_kv_heads, head_dim], NaN where there is none (0 if it is int8).
+    """The tokens that a pool holds, in order: [num_seqs, longest, num_kv_heads, head_dim], NaN (int8: 0) where there is none.
 
     pool: [num_blocks, block_size, num_kv_heads, head_dim] of NumPy or of CuPy, and so is the result;
     block_tables: [num_seqs, max_blocks]; seq_lens: [num_seqs]. What comes out is a contiguous cache.
     """
     block_tables, seq_lens, block_size = on_host(block_tables), on_host(seq_lens), pool.shape[1]
-    cache = np.full_like(pool, np.nan if pool.dtype.kind == "f" else 0, shape=(len(seq_lens), max(seq_lens, default=0), *pool.shape[2:]))
+    shape, nobodys = (len(seq_lens), max(seq_lens, default=0), *pool.shape[2:]), np.nan if pool.dtype.kind == "f" else 0
+    cache = np.full_like(pool, nobodys, shape=shape)
     for seq, seq_len in enumerate(seq_lens):
         blocks, offsets = block_tables[seq, np.arange(seq_len) // block_size], np.arange(seq_len) % block_size
         cache[seq, :seq_len] = pool[np.asarray(blocks, like=pool), np.asarray(offsets, like=pool)]

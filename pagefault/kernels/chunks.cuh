@@ -41,7 +41,7 @@ __device__ void finish(const HeadPartial<HEAD_DIM> (&found)[WARPS][GROUP], Chunk
       if (lane == 0) part.top = all.top, part.sum = all.sum;
       for (int d = lane, j = 0; d < HEAD_DIM; d += 32, ++j) part.out[d] = all.out[j];
       if (!is_last(&arrived[first + g], chunk.num_parts)) continue;
-      all = merged<HEAD_DIM>(chunk.num_parts, [&](int p) -> auto& { return parts[(long long)p * num_heads + g]; });
+      all = merged<HEAD_DIM, 16>(chunk.num_parts, [&](int p) -> auto& { return parts[(long long)p * num_heads + g]; });
     }
     for (int d = lane, j = 0; d < HEAD_DIM; d += 32, ++j)
       out[(first + g) * HEAD_DIM + d] = from_float<T>(chunk.begin < chunk.end ? all.out[j] / all.sum : 0);

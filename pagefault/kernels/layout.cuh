@@ -2,17 +2,19 @@
 //
 // A contiguous cache is a paged one with one huge block a sequence.  A kernel that takes its layout as a
 // template parameter is both, and what the two differ by in time is the cost of paging.
+//
+// RUN: so many tokens, from a multiple on, lie one behind the other; in a cache of int8 they share a scale.
 #pragma once
 
 struct Contiguous {
-  static constexpr unsigned SCALED = 16;  // tokens that share a scale, in caches of int8
+  static constexpr int RUN = 16;
   const int* no_tables;
   unsigned max_seq_len;
   __device__ unsigned slot(unsigned seq, unsigned token) const { return seq * max_seq_len + token; }
 };
 
 template <int BLOCK_SIZE> struct Paged {
-  static constexpr unsigned SCALED = BLOCK_SIZE;
+  static constexpr int RUN = BLOCK_SIZE;
   const int* block_tables;  // [num_seqs, max_blocks]
   unsigned max_blocks;
   __device__ unsigned slot(unsigned seq, unsigned token) const {  // the page walk

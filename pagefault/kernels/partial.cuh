@@ -53,8 +53,8 @@ template <int HEAD_DIM> struct HeadPartial {  // in all of them, in memory
 // before it uses the first.
 template <int HEAD_DIM> using Merged = Partial<(HEAD_DIM + 31) / 32>;
 
-template <int HEAD_DIM, typename Part> __device__ Merged<HEAD_DIM> merged(int n, Part part) {
-  constexpr int AT_ONCE = 8, DIMS = (HEAD_DIM + 31) / 32;
+template <int HEAD_DIM, int AT_ONCE = 8, typename Part> __device__ Merged<HEAD_DIM> merged(int n, Part part) {
+  constexpr int DIMS = (HEAD_DIM + 31) / 32;
   Merged<HEAD_DIM> all;
   for (int first = 0; first < n; first += AT_ONCE) {
     float top[AT_ONCE], sum[AT_ONCE], out[AT_ONCE][DIMS], largest = all.top;

@@ -4,16 +4,18 @@
 //   scores [16 tokens x 8 heads] += K [16 x 16 dims] . Q^T [16 x 8],        for each 16 dims, and then
 //   out^T [16 dims x 8 heads]    += V^T [16 x 16 tokens] . weights [16 x 8], for each 16 dims.
 // Meanwhile asynchronous copies bring its next tiles to shared memory, where they wait without taking registers.
-// T is __half, or signed char: then K, and V, of SCALED tokens of a KV head (layout.cuh) are numbers from -127 to 127
-// times one scale.
+// T is __half, or signed char: then K, and V, of a KV head are numbers from -127 to 127 times a scale, of which each
+// run of tokens has its own (layout.cuh).
 //
 // Launch: chunks * num_heads / GROUP thread blocks of WARPS * 32 threads.  Chunks begin at multiples of TILE.
-// Shared memory: WARPS * STAGES tiles, dynamic: at HEAD_DIM 128 it is 96 KiB for __half, 48 KiB for signed char.
+// Shared memory: WARPS * STAGES tiles, dynamic, and at the end in the same place found, 4 * WARPS * GROUP * (HEAD_DIM + 2)
+// bytes.  A tile of HEAD_DIM 128 is 8 KiB, or 4 KiB for signed char: with 3 stages 2 thread blocks fit on a processor of
+// an H200, with 2 stages 3.
 #include "chunks.cuh"
 #include "layout.cuh"
 #include "tiles.cuh"
 
-constexpr int WARPS = 4, STAGES = 3;
+constexpr int WARPS = 4;
 
 // One warp's results over a chunk.  The matrices lie over the warp: a lane has to do with heads 8 * c + 2 * (lane % 4)
 // and the next, and of a tile with tokens lane / 4 and lane / 4 + 8.
@@ -83,12 +85,12 @@ template <typename T, int HEAD_DIM, int GROUP> struct Heads {
   }
 };
 
-template <typename T, int HEAD_DIM, int GROUP, typename Layout>
-__global__ void __launch_bounds__(WARPS * 32, 2) tensor_core(
+template <typename T, int HEAD_DIM, int GROUP, int STAGES, typename Layout>
+__global__ void __launch_bounds__(WARPS * 32, STAGES == 2 ? 3 : 2) tensor_core(
     const __half* __restrict__ q,          // [num_seqs, num_heads, HEAD_DIM]
     const T* __restrict__ k,               // [slots, num_kv_heads,
     const T* __restrict__ v,               //   HEAD_DIM], both
-    const float* __restrict__ k_scales,    // [slots / SCALED, num_kv_heads],
+    const float* __restrict__ k_scales,    // [slots / RUN, num_kv_heads],
     const float* __restrict__ v_scales,    //   both; any array if T is __half
     const int* __restrict__ tables,        // of the layout
     const Chunk* __restrict__ chunks,      // the longest first
@@ -98,6 +100,7 @@ __global__ void __launch_bounds__(WARPS * 32, 2) tensor_core(
     int table_size, int num_heads, int num_kv_heads, float scale) {
   using Tile = ::Tile<T, HEAD_DIM>;
   constexpr int PIECES = Tile::PIECES;
+  constexpr bool WHOLE = Layout::RUN % TILE == 0;  // a tile is one run, or a part of one
   extern __shared__ __align__(128) uint4 memory[];
   __shared__ float scales[WARPS][STAGES][2];
   int groups = num_heads / GROUP, head = blockIdx.x % groups * GROUP;
@@ -115,17 +118,18 @@ __global__ void __launch_bounds__(WARPS * 32, 2) tensor_core(
     if (token < chunk.end) {
       int stage = fetched++ % STAGES;
       Tile& tile = ring[stage];
-      unsigned slot = layout.slot(chunk.seq, min(token + lane % TILE, chunk.end - 1));  // of one token a lane
+      int last = chunk.end - 1 - token;
+      unsigned slot = layout.slot(chunk.seq, WHOLE ? token : token + min(lane % TILE, last));  // else of one token a lane
       #pragma unroll
       for (int i = 0; i < TILE; i += 32 / PIECES) {  // so many rows at once
         int r = i + lane / PIECES;
-        unsigned from = __shfl_sync(~0u, slot, r);
+        unsigned from = WHOLE ? slot + min(r, last) : __shfl_sync(~0u, slot, r);
         copy_async(&tile.k[tile.at(r, piece)], row(k, from, bytes_per_row));
         copy_async(&tile.v[tile.at(r, piece)], row(v, from, bytes_per_row));
       }
       if (sizeof(T) == 1 && lane < 2)
         copy_async(&scales[warp][stage][lane],
-                   (lane ? v_scales : k_scales) + (long long)(slot / Layout::SCALED) * num_kv_heads + kv_head);
+                   (lane ? v_scales : k_scales) + (long long)(slot / Layout::RUN) * num_kv_heads + kv_head);
     }
     commit_copies();
   };

@@ -11,7 +11,7 @@ LOOKS = {"naive_attention": ("naive", BLUE, "o", "-"), "online_softmax": ("onlin
 
 
 def chunks(lengths, lists):
-    """How many tokens each thread block of a launch takes. lists: {title: chunks [n, 6] of attention.chunk_list()}."""
+    """How many tokens each thread block of a launch takes. lists: {title: chunks [n, 6] of chunks.chunk_list()}."""
     title = f"{len(lengths)} requests of one head: a bar is a thread block, its height its tokens"
     axes = np.atleast_1d(figure(3.4, len(lists), title))
     facts = []
