@@ -10,7 +10,8 @@ import sys
 
 import pandas as pd
 
-from pagefault.benchmark import RUNGS, Work, in_pages, inputs, machine, naive_launch, works
+from pagefault.benchmark import RUNGS, machine, naive_launch
+from pagefault.works import Work, inputs, pool_of, works
 
 COUNTERS = {
     "global load requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
@@ -34,12 +35,12 @@ RUNG_COUNTERS = {
     "issue slots busy (%)": "smsp__issue_active.avg.pct_of_peak_sustained_elapsed",
     "DRAM busy (%)": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
 }
-RUNG_WORKS = [w for w in works() if w.name in ("W1", "W2")]
+RUNG_WORKS = [w for w in works() if w.name in ("W1", "W2", "W2 int8")]
 
 
 def count(counters, launches, what):
     """A frame with a row a launch and counter. launches: the columns that name each; what: the launches, to be run again."""
-    command = ["ncu", "--clock-control", "none", "--target-processes", "all", "-k", "regex:attention|softmax|split_kv", "--csv",
+    command = ["ncu", "--clock-control", "none", "--target-processes", "all", "-k", "regex:attention|softmax|split_kv|tensor_core", "--csv",
                "--print-units", "base", "--metrics", ",".join(counters.values()), sys.executable, __file__, "launch", what]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     text = "\n".join(row for row in done.stdout.splitlines() if row.startswith('"'))
@@ -53,7 +54,7 @@ def count(counters, launches, what):
 
 def main(path, what="naive"):
     naive = [dict(kernel="naive_attention", work=work) for work in WORKS]
-    rungs = [dict(kernel=kernel, layout=layout, work=work.name) for work in RUNG_WORKS for kernel in RUNGS
+    rungs = [dict(kernel=kernel, layout=layout, work=work.name) for work in RUNG_WORKS for kernel in work.rungs
              for layout in ("contiguous", "paged")]
     frame = count(COUNTERS, naive, what) if what == "naive" else count(RUNG_COUNTERS, rungs, what)
     frame.to_csv(path, index=False, lineterminator="\n")
@@ -64,11 +65,11 @@ def launch_all(what):
     for work in WORKS.values() if what == "naive" else ():
         naive_launch(*inputs(work, 0), work.seq_lens)()
     for work in RUNG_WORKS if what == "rungs" else ():
-        q, k, v = inputs(work, 0)
-        pool_k, pool_v, tables = in_pages(k, v, work.seq_lens, 16, "shuffled", 1)
-        for launch in RUNGS.values():
-            launch(q, k, v, work.seq_lens)()
-            launch(q, pool_k, pool_v, work.seq_lens, tables)()
+        q, *cache = inputs(work, 0)
+        *pool, tables = pool_of(cache, work.seq_lens, 16, "shuffled", 1)
+        for kernel in work.rungs:
+            RUNGS[kernel](q, *cache, work.seq_lens)()
+            RUNGS[kernel](q, *pool, work.seq_lens, tables)()
 
 
 if __name__ == "__main__":

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from cases import BOUND, compile_side_by_side, contiguous_case, pool_of, worst_error
 
-from pagefault import Kernel, KernelError, on_cpu, reference_attention
+from pagefault import Kernel, KernelError, dequantized, on_cpu, reference_attention
 from pagefault.attention import naive_launch, online_softmax_launch, split_kv_launch
+from pagefault.tensor_core import int8_launch, tensor_core_launch
 from pagefault.translate import KERNELS
+from pagefault.works import in_int8
+from pagefault.works import pool_of as in_pool
 
 RUNGS = {  # launch, file, kernel, head_dim, block_size
     "naive": (naive_launch, "paged_attention.cu", "paged_attention<float, 16>", 64, 16),
@@ -18,7 +21,11 @@ RUNGS = {  # launch, file, kernel, head_dim, block_size
     "split_kv": (split_kv_launch, "split_kv.cu", "split_kv<float, 64, 2, Paged<16>>", 64, 16),
     "split_kv, 80 dims": (split_kv_launch, "split_kv.cu", "split_kv<float, 80, 2, Paged<16>>", 80, 16),
     "online_softmax, pages of 1": (online_softmax_launch, "online_softmax.cu", "online_softmax<float, 64, Paged<1>>", 64, 1),
+    "tensor_core": (tensor_core_launch, "tensor_core.cu", "tensor_core<__half, 64, 2, 3, Paged<16>>", 64, 16),
+    "tensor_core, pages of 5": (tensor_core_launch, "tensor_core.cu", "tensor_core<__half, 64, 2, 3, Paged<5>>", 64, 5),
+    "int8": (int8_launch, "tensor_core.cu", "tensor_core<signed char, 64, 2, 2, Paged<16>>", 64, 16),
 }
+SPLIT = split_kv_launch, tensor_core_launch, int8_launch
 HEADS = "kv_head = head / (num_heads / num_kv_heads)", "kv_head = head % num_kv_heads"
 K_ALONE = "seq_len >= 32 && token < 32 ? token ^ 16 : token"  # two full pages of K are swapped, and V's are not
 MUTANTS = [  # the rung that must notice, its file, what is wrong, what stands there, what a mutant has instead
@@ -47,13 +54,31 @@ MUTANTS = [  # the rung that must notice, its file, what is wrong, what stands t
     ("split_kv", "split_kv.cu", "heads tiled", HEADS[0], "kv_head = head / GROUP % num_kv_heads ^ 1"),
     ("split_kv", "split_kv.cu", "no barrier", "  __syncthreads();\n  chunk =", "  chunk ="),
     ("split_kv", "split_kv.cu", "each chunk begins at 0", "first = chunk.begin + warp", "first = warp"),
-    ("split_kv", "split_kv.cu", "another sequence's parts", "(long long)chunk.first_part * num_heads", "0LL"),
+    ("split_kv", "chunks.cuh", "another sequence's parts", "(long long)chunk.first_part * num_heads", "0LL"),
     ("split_kv", "chunks.cuh", "merged a part early", "== num_parts - 1", "== num_parts - 2"),
     ("split_kv", "chunks.cuh", "one lane alone hears who is last", "return __shfl_sync(~0u, last, 0);", "return last;"),
     ("split_kv", "partial.cuh", "parts past the last count", "first + i < n ? one.top : LOWEST", "one.top"),
     ("split_kv", "chunks.cuh", "the count isn't reset", "if (last) atomicExch(arrived, 0);", ""),
     ("split_kv, 80 dims", "split_kv.cu", "lanes without a piece count", "has_piece ? to_float(", "true ? to_float("),
     ("split_kv, 80 dims", "split_kv.cu", "lanes without a piece load past the row", "if (!has_piece) start = 0;", ""),
+    ("tensor_core", "tensor_core.cu", "the partial tile isn't masked", "lane / 4 + i / 2 * 8 < count ?", "true ?"),
+    ("tensor_core", "tensor_core.cu", "loads past the end", "WHOLE ? slot + min(r, last)", "WHOLE ? slot + r"),
+    ("tensor_core, pages of 5", "tensor_core.cu", "loads past the end", "token + min(lane % TILE, last)", "token + lane % TILE"),
+    ("tensor_core, pages of 5", "tensor_core.cu", "a tile taken for one page", "Layout::RUN % TILE == 0", "true"),
+    ("tensor_core", "tensor_core.cu", "heads tiled", HEADS[0], "kv_head = head / GROUP % num_kv_heads ^ 1"),
+    ("tensor_core", "tensor_core.cu", "a tile is used too early", "wait_copies<STAGES - 1>", "wait_copies<STAGES>"),
+    ("tensor_core", "tensor_core.cu", "a tile may not be there", "    __syncwarp();  // the tile is there, for all lanes\n", ""),
+    ("tensor_core", "tensor_core.cu", "each chunk begins at 0", "int token = chunk.begin + (", "int token = ("),
+    ("tensor_core", "tensor_core.cu", "the output isn't scaled down", "*= keep * shrink", "*= shrink"),
+    ("tensor_core", "tensor_core.cu", "the sum isn't scaled down", "sum[c][h] * keep + x", "sum[c][h] + x"),
+    ("tensor_core", "tensor_core.cu", "the largest of some tokens", "flip < 32; flip *= 2) new_top",
+     "flip < 16; flip *= 2) new_top"),
+    ("tensor_core", "tensor_core.cu", "results over tiles in use", "  __syncthreads();  // nobody needs the tiles any more\n", ""),
+    ("tensor_core", "tiles.cuh", "V not transposed", "load_transposed(a[f]", "load_matrices(a[f]"),
+    ("int8", "tensor_core.cu", "K's scale alone", "scales[warp][stage][1] : 1", "scales[warp][stage][0] : 1"),
+    ("int8", "tensor_core.cu", "V's scale isn't followed", "shrink = v_scale / new_v_scale", "shrink = 1"),
+    ("int8", "tensor_core.cu", "another head's scale", "* num_kv_heads + kv_head);", "* num_kv_heads);"),
+    ("int8", "tiles.cuh", "dims in another order", "return 2 * c + j;", "return c + 4 * j;"),
 ]
 
 
@@ -74,13 +99,18 @@ def kernels(tmp_path_factory):
 
 def notices(rung, kernel):
     """What a short test says to a kernel of a rung, None if it finds nothing."""
-    launch, _, _, head_dim, block_size = RUNGS[rung]
-    q, cache = contiguous_case([1, 15, 16, 17, 31, 32, 33, 70, 300], 4, 2, head_dim, "float32")
-    exact = reference_attention(q, cache.k, cache.v, cache.seq_lens)
+    launch, _, name, head_dim, block_size = RUNGS[rung]
+    dtype = "float32" if "float" in name else "float16"
+    q, cache = contiguous_case([1, 15, 16, 17, 31, 32, 33, 70, 300], 4, 2, head_dim, dtype)
+    exact, bound = reference_attention(q, cache.k, cache.v, cache.seq_lens), BOUND["float32"] if dtype == "float32" else 4e-4
     for unused in ((np.nan, np.nan), (1e3, 1e3)):
-        k, v, tables = pool_of(cache, block_size, unused=unused)
-        for options in ({}, dict(split_tokens=24)) if launch is split_kv_launch else ({},):
-            mutant = replace(launch(q, k, v, cache.seq_lens, tables, **options), kernel=kernel)
+        *pool, tables = pool_of(cache, block_size, unused=unused)
+        if rung == "int8":
+            int8 = in_int8(cache.k, cache.v * np.float16(3), cache.seq_lens)
+            exact = reference_attention(q, *(dequantized(*int8[i::2]) for i in (0, 1)), cache.seq_lens)
+            *pool, tables = in_pool(int8, cache.seq_lens, 16, "shuffled", 1)
+        for options in ({}, dict(split_tokens=24)) if launch in SPLIT else ({},):
+            mutant = replace(launch(q, *pool, cache.seq_lens, tables, **options), kernel=kernel)
             for backwards in (False, True):
                 mutant.out[:] = np.nan
                 try:
@@ -88,7 +118,7 @@ def notices(rung, kernel):
                         error = worst_error(mutant(), exact)
                 except KernelError as e:
                     return str(e)
-                if not error <= BOUND["float32"]:
+                if not error <= bound:
                     return f"relative error {error:.1e} ({'last' if backwards else 'first'} thread first, {unused[0]} unused)"
     return None
 

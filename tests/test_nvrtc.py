@@ -20,6 +20,9 @@ INSTANCES = {  # file: its instances, and the oldest architecture that has what 
     "paged_attention.cu": (["paged_attention<__half, 5>"], OLDEST),
     "online_softmax.cu": (["online_softmax<float, 256, Paged<16>>", "online_softmax<__half, 80, Contiguous>"], OLDEST),
     "split_kv.cu": (["split_kv<float, 64, 1, Contiguous>", "split_kv<__half, 128, 8, Paged<16>>"], OLDEST),
+    "tensor_core.cu": (["tensor_core<__half, 128, 16, 3, Paged<16>>", "tensor_core<__half, 64, 1, 2, Paged<5>>",
+                        "tensor_core<signed char, 128, 4, 2, Contiguous>"], 80),
+    "append_int8.cu": (["append_int8"], OLDEST),
     "read_ceiling.cu": ([f"read_ceiling<{n}>" for n in (2, 8)], OLDEST),
 }
 EXTRA = {Path(__file__).parent / "features.cu": (["features<21, float>"], OLDEST)}

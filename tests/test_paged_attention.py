@@ -7,7 +7,8 @@ import pytest
 from cases import BOUND, compile_side_by_side, contiguous_case, pool_of, worst_error
 
 from pagefault import BlockPool, BlockTable, KernelError, PagedCache, block_tables, reference_attention
-from pagefault.attention import chunk_list, naive_launch, online_softmax_launch, split_kv_launch
+from pagefault.attention import naive_launch, online_softmax_launch, split_kv_launch
+from pagefault.chunks import chunk_list
 from pagefault.reference import gathered, on_host
 
 RUNGS = {"naive": naive_launch, "online_softmax": online_softmax_launch, "split_kv": split_kv_launch}

@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 
 import pagefault as pf
-from pagefault.attention import chunk_list
 from pagefault.benchmark import recorded
+from pagefault.chunks import chunk_list
 from pagefault.plots import block_allocator as blocks
 from pagefault.plots import measured, paged_attention
 from pagefault.plots import naive_cache as plots

@@ -35,10 +35,13 @@ def sanitized():
 
 def test_the_kernels_run_clean_under_the_sanitizers(sanitized):
     here = Path(__file__).parent
-    paged = here / "test_paged_attention.py"
-    tests = [here / "test_attention.py", here / "test_cache.py", f"{here / 'test_kernel.py'}::test_the_language",
+    paged, tensor = here / "test_paged_attention.py", here / "test_tensor_core.py"
+    files = "test_attention.py", "test_cache.py", "test_int8_cache.py", "test_instructions.py"
+    tests = [*(here / file for file in files), f"{here / 'test_kernel.py'}::test_the_language",
              f"{paged}::test_slots_that_are_not_ours_may_hold_anything",
-             f"{paged}::test_launch_after_launch_gives_the_same_bytes_however_contexts_are_split"]
+             f"{paged}::test_launch_after_launch_gives_the_same_bytes_however_contexts_are_split",
+             f"{tensor}::test_no_tokens_give_zeros_and_one_gives_its_v",
+             f"{tensor}::test_launch_after_launch_gives_the_same_bytes_however_contexts_are_split"]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "addopts=", "--tb=short", *tests,
                "-k", "not checked and not gpu and not 65536"]
     run = subprocess.run(command, env=sanitized, capture_output=True, text=True)

@@ -13,7 +13,7 @@ CPU_UNSEEN inline const Shown* together(const void* operands, size_t size, int l
   bring(~0u, 0, line);
   return all;
 }
-template <class T> CPU_SMALL const T& of(const Shown* all, int lane) { return *(const T*)all[lane].bytes; }
+template <class T> CPU_QUIET inline const T& of(const Shown* all, int lane) { return *(const T*)all[lane].bytes; }
 
 // Copies in the background happen as late as they may: when their thread waits for them.
 struct Copy { void* to; unsigned size, group; uint4 bytes; };
@@ -42,18 +42,18 @@ CPU_UNSEEN inline void show_row(const void* row) {
 }  // namespace cpu
 
 #ifdef CUDA_CPU_HOOKED
-#define SEE_PIECE(how, address) cpu::touch_vector((char*)(address), 16, how, __builtin_return_address(0))
+#define SEE_COPY(how, address, size) cpu::touch_vector((char*)(address), size, how, __builtin_return_address(0))
 #else
-#define SEE_PIECE(how, address) (void)0
+#define SEE_COPY(how, address, size) (void)0
 #endif
 
 // A check sees a copy's write when it begins, the earliest, and its bytes are there at the end: so it shows whoever reads
 // too soon, and whoever still reads what was there before.
 CPU_UNSEEN inline void copy_async(void* to, const void* from) {
-  SEE_PIECE(cpu::READ, from), SEE_PIECE(cpu::WRITE, to), cpu::begin_copy(to, from, 16);
+  SEE_COPY(cpu::READ, from, 16), SEE_COPY(cpu::WRITE, to, 16), cpu::begin_copy(to, from, 16);
 }
 CPU_UNSEEN inline void copy_async(float* to, const float* from) {
-  CPU_SEE(cpu::READ, from, 4), CPU_SEE(cpu::WRITE, to, 4), cpu::begin_copy(to, from, 4);
+  SEE_COPY(cpu::READ, from, 4), SEE_COPY(cpu::WRITE, to, 4), cpu::begin_copy(to, from, 4);
 }
 CPU_UNSEEN inline void commit_copies() { ++cpu::self->groups; }
 template <int N> CPU_UNSEEN void wait_copies() { cpu::land(cpu::self->groups < N ? 0 : cpu::self->groups - N); }
@@ -61,13 +61,13 @@ template <int N> CPU_UNSEEN void wait_copies() { cpu::land(cpu::self->groups < N
 #define LINE int line = __builtin_LINE()
 // A lane's row is read when that lane comes: copies of others that no __syncwarp() has waited for are missing.
 CPU_UNSEEN inline void load_matrices(unsigned (&x)[4], const void* row, LINE) {
-  SEE_PIECE(cpu::READ, row), cpu::show_row(row);
+  SEE_COPY(cpu::READ, row, 16), cpu::show_row(row);
   const cpu::Shown* all = cpu::together(row, 16, line);
   int i = cpu::lane();
   for (int m = 0; m < 4; ++m) x[m] = (&cpu::of<unsigned>(all, 8 * m + i / 4))[i % 4];
 }
 CPU_UNSEEN inline void load_transposed(unsigned (&x)[4], const void* row, LINE) {
-  SEE_PIECE(cpu::READ, row), cpu::show_row(row);
+  SEE_COPY(cpu::READ, row, 16), cpu::show_row(row);
   const cpu::Shown* all = cpu::together(row, 16, line);
   int i = cpu::lane();
   for (int m = 0; m < 4; ++m) {
@@ -95,7 +95,7 @@ CPU_UNSEEN inline void multiply_add(float (&c)[4], const unsigned (&a)[4], const
               cpu::of<Operands>(all, (s + i % 2) * 4 + k % 8 / 2).b[k / 8][k % 2];
 }
 #undef LINE
-#undef SEE_PIECE
+#undef SEE_COPY
 
 template <int I, int J> unsigned two_of_bytes(unsigned bytes) {
   __half low = __float2half((signed char)(bytes >> 8 * I)), high = __float2half((signed char)(bytes >> 8 * J));
