@@ -3,7 +3,6 @@
 import re
 import shutil
 from contextlib import suppress
-from dataclasses import replace
 
 import numpy as np
 import pytest
