@@ -40,8 +40,9 @@ RUNG_WORKS = [w for w in works() if w.name in ("W1", "W2", "W2 int8")]
 
 def count(counters, launches, what):
     """A frame with a row a launch and counter. launches: the columns that name each; what: the launches, to be run again."""
-    names = "regex:attention|softmax|split_kv|tensor_core"
-    command = ["ncu", "--clock-control", "none", "--target-processes", "all", "-k", names, "--csv", "--print-units", "base", "--metrics", ",".join(counters.values()), sys.executable, __file__, "launch", what]
+    kernels = "regex:attention|softmax|split_kv|tensor_core"
+    command = ["ncu", "--clock-control", "none", "--target-processes", "all", "-k", kernels, "--csv", "--print-units", "base",
+               "--metrics", ",".join(counters.values()), sys.executable, __file__, "launch", what]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     text = "\n".join(row for row in done.stdout.splitlines() if row.startswith('"'))
     table = pd.read_csv(io.StringIO(text), thousands=",", dtype={"Metric Value": str})
