@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .benchmark import RECORDED, RUNGS, check, measure, record
+from .benchmark import RECORDED, RUNGS, check, expected, measure, prepare, record
 from .gpu import gpu_available
 from .libraries import measure_libraries
 from .serve import serve
@@ -104,16 +104,20 @@ def _time(args, chosen):
     output = args.output or (RECORDED if full else None)
     if output:
         output.touch()  # or say now that it can't be written
+    options = f" --seed {args.seed} --iters {args.iters} --shuffle-seed {args.shuffle_seed} --block-size {args.block_size}"
+    options += " --quick" * args.quick + ("" if args.tolerance is None else f" --tolerance {args.tolerance:g}")
+    names = f" --works {' '.join(args.works)}" if args.works else f" --seqs {args.seqs}" if args.seqs else ""
     rows, orders = [], ("shuffled", "ordered") if args.shuffle_seed else ("ordered",)
     for work in chosen:
         sizes = SIZES if full and work.name == "W2" else (16 if work.dtype == "int8" else args.block_size,)
         plain = work.name.startswith("32 x")  # notebook 1's: the plain kernel by context
         pages = () if plain else [(size, order) for size in sizes for order in orders]
         iters = 3 if args.quick else args.iters
+        prepared = prepare(work, args.seed)
         rows += measure(work, args.seed, iters, ("naive_attention",) if plain else work.rungs, pages, args.tolerance,
-                        args.shuffle_seed)
+                        args.shuffle_seed, prepared)
         if work.name in ("W2", "W3", "W4"):
-            more, missing = measure_libraries(work, args.seed, iters)
+            more, missing = measure_libraries(work, prepared, iters)
             rows += more
             for kernel, reason in missing:
                 _say(args, f"{work.name:10} {kernel:16} is left out: {reason}")
@@ -121,11 +125,8 @@ def _time(args, chosen):
             if row["work"] == work.name:
                 _say(args, "{work:10} {kernel:16} {layout:10} {block_size:4} {order:8} {median_us:10.2f} us [{low_us:.2f} to "
                      "{high_us:.2f}], {to_contiguous:.3f} of contiguous, error {error}".format(**row))
-    if output:
-        options = f" --seed {args.seed} --iters {args.iters} --shuffle-seed {args.shuffle_seed} --block-size {args.block_size}"
-        options += " --quick" * args.quick + ("" if args.tolerance is None else f" --tolerance {args.tolerance:g}")
-        names = f" --works {' '.join(args.works)}" if args.works else f" --seqs {args.seqs}" if args.seqs else ""
-        record(rows, "python -m pagefault bench" + options + names, output)
+        if args.output or (output and work is chosen[-1]):  # whoever names a file has there what was measured so far
+            record(rows, "python -m pagefault bench" + options + names, output)
     return rows
 
 
@@ -140,10 +141,11 @@ def _count(args, work):
         of = replace(work, dtype=next(d for d in ("float32", "float16", "int8") if kernel in replace(work, dtype=d).rungs))
         size = 16 if of.dtype == "int8" else args.block_size
         q, *cache = inputs(of, args.seed, np)
+        exact = expected(of, q, *cache)
         *pool, tables = pool_of(cache, of.seq_lens, size, order, args.shuffle_seed)
         twins = {"contiguous": launch(q, *cache, of.seq_lens), "paged": launch(q, *pool, of.seq_lens, tables)}
         for layout, one in twins.items():
-            error, load = check(of, one, q, *cache, tolerance=args.tolerance), one.profile().total.loc["global load"]
+            error, load = check(of, one, exact, args.tolerance), one.profile().total.loc["global load"]
             row = dict(kernel=kernel, layout=layout, block_size=size if layout == "paged" else 0,
                        requests=int(load.requests), sectors=int(load.sectors), error=float(error))
             rows.append(row)

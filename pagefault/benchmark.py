@@ -1,9 +1,11 @@
 """Kernels timed on a GPU, each checked before it is timed; and the recorded results of one GPU."""
 
+import os
 import statistics
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -65,26 +67,42 @@ def take_turns(sets_of_calls, repeats=9, target_ms=25.0, pause_ms=0.0):
     return [sorted(t / len(calls) for t in times) for calls, times in zip(sets_of_calls, zip(*rounds[1:]))]
 
 
-def check(work, launch, q, *cache, tolerance=None):
+def prepare(work, seed=0):
+    """Inputs of a work, as many as it takes to rotate over more than the L2 cache, and the first and last one's `expected`."""
+    data = [inputs(work, seed + i) for i in range(min(64, max(1, -(-COLD_BYTES // work.bytes))))]
+    first, last = expected(work, *data[0]), expected(work, *data[-1]) if len(data) > 1 else None
+    return data, (first, first if last is None else last)
+
+
+def expected(work, q, *cache):
+    """What float64 gives for a few sequences of a work; of int8, for what its bytes stand for."""
+    pick = _picked(work)
+    k, v, *scales = (x[pick] for x in cache)
+    if scales:
+        k, v = dequantized(k, scales[0]), dequantized(v, scales[1])
+    return reference_attention(q[pick], k, v, [work.seq_lens[i] for i in pick])
+
+
+def _picked(work):
+    return sorted({0, len(work.seq_lens) - 1, int(np.argmax(work.seq_lens))})
+
+
+def check(work, launch, exact, tolerance=None):
     """Run a launch; its relative error, as check_out has it."""
     launch.out[:] = np.nan
     launch()
-    return check_out(work, launch, q, *cache, tolerance=tolerance)
+    return check_out(work, launch, exact, tolerance)
 
 
-def check_out(work, launch, q, *cache, tolerance=None):
-    """The relative error of what a launch's out holds, over up to four sequences; of int8, against what its bytes stand for.
+def check_out(work, launch, exact, tolerance=None):
+    """The relative error of what a launch's out holds; exact: `expected` of its inputs.
 
     Raises ArithmeticError beyond the bound, or tolerance, or if a value is missing.
     """
     out = on_host(launch.out)
     if not np.isfinite(out).all():
         raise ArithmeticError(f"{work.name}: {np.count_nonzero(~np.isfinite(out))} results are not finite")
-    pick = sorted({0, len(work.seq_lens) // 2, len(work.seq_lens) - 1, int(np.argmax(work.seq_lens))})
-    k, v, *scales = (x[pick] for x in cache)
-    if scales:
-        k, v = dequantized(k, scales[0]), dequantized(v, scales[1])
-    error = relative_error(out[pick], reference_attention(q[pick], k, v, [work.seq_lens[i] for i in pick]))
+    error = relative_error(out[_picked(work)], exact)
     if "tensor_core" in launch.kernel.name:
         bound = TENSOR_BOUND
     else:
@@ -100,27 +118,25 @@ def read_ceiling(buffers, repeats):
     import cupy
 
     sink, processors = cupy.zeros(1, np.uint32), cupy.cuda.Device().attributes["MultiProcessorCount"]
-    best = None
+    readers = []
     for in_flight, threads, blocks in READERS:
         reader = ladder_kernel("read_ceiling.cu", f"read_ceiling<{in_flight}>")
-        grid = (blocks * processors,)
-        calls = [partial(reader, grid, (threads,), (b, b.nbytes // 16, sink)) for b in buffers]
-        times = take_turns([calls], repeats, BURST_MS, PAUSE_MS)[0]
-        best = min(best or times, times, key=statistics.median)
-    return best
+        readers.append([partial(reader, (blocks * processors,), (threads,), (b, b.nbytes // 16, sink)) for b in buffers])
+    times = [statistics.median(t) for t in take_turns(readers, 3, BURST_MS, PAUSE_MS)]
+    return take_turns([readers[times.index(min(times))]], repeats, BURST_MS, PAUSE_MS)[0]
 
 
-def measure(work, seed=0, repeats=9, kernels=("naive_attention",), pages=(), tolerance=None, shuffle_seed=1):
+def measure(work, seed=0, repeats=9, kernels=("naive_attention",), pages=(), tolerance=None, shuffle_seed=1, prepared=None):
     """Rows of the recorded table for one work: reading as many bytes, and each kernel over a contiguous cache and over pools.
 
-    pages: (block_size, order) of each pool; shuffle_seed: of the order "shuffled". What one kernel does over all of them is
-    timed in turns, in bursts of a few milliseconds. to_contiguous is a row's median over the contiguous one's. A kernel that
-    can't take the work is left out, and why is printed to stderr. Raises ArithmeticError if a result is wrong, or not the
-    same bytes over a pool.
+    pages: (block_size, order) of each pool; shuffle_seed: of the order "shuffled"; prepared: of `prepare`, if it was called
+    before. What one kernel does over all of them is timed in turns, in bursts of a few milliseconds. to_contiguous is a row's
+    median over the contiguous one's. A kernel that can't take the work is left out, and why is printed to stderr. Raises
+    ArithmeticError if a result is wrong, or not the same bytes over a pool.
     """
     import cupy
 
-    data = [inputs(work, seed + i) for i in range(min(64, max(1, -(-COLD_BYTES // work.bytes))))]
+    data, exact = prepared or prepare(work, seed)
     random = cupy.random.default_rng(seed)
     ceiling = read_ceiling([random.standard_normal(work.bytes // 4, dtype=np.float32) for _ in data], repeats)
     rows = [row(work, "read_ceiling", ceiling)]
@@ -134,10 +150,11 @@ def measure(work, seed=0, repeats=9, kernels=("naive_attention",), pages=(), tol
             continue
         for page, pool in pools.items():
             launches[page] = [launch(q, *cache, work.seq_lens, t) for (q, *_), (*cache, t) in zip(data, pool)]
-        errors = [check(work, some[0], *data[0], tolerance=tolerance) for some in launches.values()]
+        compile_side_by_side(some[0].kernel for some in launches.values())
+        errors = [check(work, some[0], exact[0], tolerance) for some in launches.values()]
         times = take_turns(list(launches.values()), repeats, BURST_MS, PAUSE_MS)
         for i in (0, -1):  # what was timed, as it stands after the last replay
-            errors = [max(e, check_out(work, some[i], *data[i], tolerance=tolerance)) for e, some in zip(errors, launches.values())]
+            errors = [max(e, check_out(work, some[i], exact[i], tolerance)) for e, some in zip(errors, launches.values())]
             if not all((some[i].out == launches[None][i].out).all() for some in launches.values()):
                 raise ArithmeticError(f"{work.name}: {kernel} gives other bytes over a pool than over a contiguous cache")
         first = statistics.median(times[0])
@@ -145,6 +162,12 @@ def measure(work, seed=0, repeats=9, kernels=("naive_attention",), pages=(), tol
             layout = ("contiguous", 0, "") if page is None else ("paged", *page)
             rows.append(row(work, kernel, t, error, layout, statistics.median(t) / first))
     return rows
+
+
+def compile_side_by_side(kernels):
+    """Compile kernels for the GPU, as many at once as there are processors."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda kernel: kernel._gpu, dict.fromkeys(kernels)))
 
 
 def row(work, kernel, times, error=0.0, layout=("contiguous", 0, ""), to_contiguous=1.0):

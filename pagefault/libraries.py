@@ -2,8 +2,7 @@
 
 import time
 
-from .benchmark import BURST_MS, COLD_BYTES, PAUSE_MS, check, row
-from .works import inputs
+from .benchmark import BURST_MS, PAUSE_MS, check, row
 
 BACKENDS = {"cudnn_sdpa": "CUDNN_ATTENTION", "flash_sdpa": "FLASH_ATTENTION"}
 
@@ -19,10 +18,10 @@ class Result:
         return self.out
 
 
-def measure_libraries(work, seed=0, repeats=9):
+def measure_libraries(work, prepared, repeats=9):
     """Rows of the recorded table for what PyTorch has: equal lengths over a contiguous cache; none if it isn't installed.
 
-    Returns the rows, and why a backend is missing: [(kernel, reason)].
+    prepared: of benchmark.prepare. Returns the rows, and why a backend is missing: [(kernel, reason)].
     """
     try:
         import cupy
@@ -30,8 +29,7 @@ def measure_libraries(work, seed=0, repeats=9):
         from torch.nn.attention import SDPBackend, sdpa_kernel
     except ImportError:
         return [], [(kernel, "PyTorch is not installed") for kernel in BACKENDS]
-    rows, missing = [], []
-    data = [inputs(work, seed + i) for i in range(max(1, -(-COLD_BYTES // work.bytes)))]
+    rows, missing, (data, exact) = [], [], prepared
     tensors = [[torch.from_dlpack(x) for x in d] for d in data]
     tensors = [(q[:, :, None], k.transpose(1, 2), v.transpose(1, 2)) for q, k, v in tensors]
     for kernel, backend in BACKENDS.items():
@@ -45,7 +43,7 @@ def measure_libraries(work, seed=0, repeats=9):
             out[:] = cupy.from_dlpack(call()[:, :, 0].contiguous())
 
         try:
-            error = check(work, Result(kernel, checked, out), *data[0], tolerance=2e-3)
+            error = check(work, Result(kernel, checked, out), exact[0], tolerance=2e-3)
             times = _time_torch(torch, [lambda t=t, call=call: call(t) for t in tensors], repeats)
         except Exception as e:  # whatever it raises, or a result that isn't ours: our own times stay
             missing.append((kernel, str(e).split("\n")[0]))
