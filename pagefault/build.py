@@ -87,8 +87,9 @@ EXPORT void* image() {{ return cpu::image(); }}
         cpp, o, so = (Path(folder.name, "kernel" + end) for end in (".cpp", ".o", ".so"))
         cpp.write_text(text, encoding="utf-8")
         link = [f for f in MODES[mode] if mode == "sanitized" and "sanitize=" in f]  # others need no runtime library
+        env = dict(os.environ, LD_PRELOAD="") if mode == "sanitized" else None  # (the compiler is not to be sanitized)
         for step in [*command, f"-I{HEADERS}", "-c", cpp, "-o", o], [*compiler(), *link, "-shared", o, "-o", so]:
-            done = subprocess.run(step, capture_output=True, encoding="utf-8", errors="replace")
+            done = subprocess.run(step, env=env, capture_output=True, encoding="utf-8", errors="replace")
             if done.returncode or not Path(step[-1]).exists():
                 raise KernelError(f"{name} does not compile:\n{done.stderr.strip()}")
         os.replace(so, library)  # at once, so that another process never sees half of it
