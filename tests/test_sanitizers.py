@@ -39,8 +39,8 @@ def test_the_kernels_run_clean_under_the_sanitizers(sanitized):
     tests = [here / "test_attention.py", here / "test_cache.py", f"{here / 'test_kernel.py'}::test_the_language",
              f"{paged}::test_slots_that_are_not_ours_may_hold_anything",
              f"{paged}::test_launch_after_launch_gives_the_same_bytes_however_contexts_are_split"]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:nbval", "-p", "no:hypothesispytest", "-o", "addopts=", "--tb=short", *tests,
-               "-k", "not checked and not gpu and not 65536"]
+    options = "-q --tb=short -o addopts= -p no:cacheprovider -p no:nbval -p no:hypothesispytest".split()
+    command = [sys.executable, "-m", "pytest", *options, *tests, "-k", "not checked and not gpu and not 65536"]
     run = subprocess.run(command, env=sanitized, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
     assert "runtime error:" not in run.stderr and "AddressSanitizer:" not in run.stderr
