@@ -16,6 +16,7 @@ from .errors import KernelError
 from .translate import to_cpp
 
 HEADERS = Path(__file__).parent / "cuda_on_cpu"
+RUNTIME = '#define CUDA_CPU_RUNTIME\n#include "cuda_cpu.h"\n'  # what is the same for all kernels
 NO_COMPILER = """no C++ compiler was found, and without an NVIDIA GPU kernels are compiled for the CPU.
   Debian, Ubuntu, WSL:  sudo apt install g++
   macOS:                xcode-select --install
@@ -60,39 +61,50 @@ def library_for(source, name, file, mode):
 {to_cpp(source)}
 #line 1 "launch"
 EXPORT auto kernel_signature = pagefault::signature(&{name});
-EXPORT const char* launch(const unsigned* s, size_t shared, void** args, const cpu::Region* arrays, unsigned count,
-                          bool backwards, bool interruptible, double time_limit) {{
-  cpu::backwards = backwards, cpu::interruptible = interruptible, cpu::time_limit = time_limit, cpu::region_count = count;
-  memcpy(cpu::regions, arrays, count * sizeof *arrays);
-  cpu::body = [](void** a) {{ cpu::call(&{name}, a); }};
-  return cpu::launch({{s[0], s[1], s[2]}}, {{s[3], s[4], s[5]}}, shared, args);
-}}
-EXPORT size_t stopped_at() {{ return cpu::stopped_at ? cpu::stopped_at - cpu::image() : 0; }}
-EXPORT void give_stacks_back() {{ cpu::give_stacks_back(); }}
-EXPORT int ended_by() {{ return cpu::ended_by; }}
-EXPORT void* image() {{ return cpu::image(); }}
+void pagefault_call(void** pagefault_arguments) {{ cpu::call(&{name}, pagefault_arguments); }}
 """
-    command = [*compiler(), *COMMON, *MODES[mode], *MORE.get((mode, compiler_kind()), [])]
+    library = kept_as(name, mode, text, ".so")
+    if not library.exists():
+        runtime = kept_as("runtime", mode, RUNTIME, ".o")
+        if not runtime.exists():
+            make(runtime, mode, RUNTIME, name)
+        make(library, mode, text, name, runtime)
+    return library
+
+
+def command_for(mode):
+    return [*compiler(), *COMMON, *MODES[mode], *MORE.get((mode, compiler_kind()), [])]
+
+
+def kept_as(name, mode, text, end):
+    """The path of what is compiled from a text; its name changes with all that the result depends on."""
     headers = [h.read_text(encoding="utf-8") for h in sorted(HEADERS.glob("*.h"))]
-    key = hashlib.sha256(repr((command, platform.machine(), headers, text)).encode()).hexdigest()[:16]
-    library = cache_folder() / f"{re.sub(r'[^A-Za-z0-9]+', '_', name)[:80]}-{mode}-{key}.so"
-    if library.exists():
-        return library
+    key = hashlib.sha256(repr((command_for(mode), platform.machine(), headers, text)).encode()).hexdigest()[:16]
+    return cache_folder() / f"{re.sub(r'[^A-Za-z0-9]+', '_', name)[:80]}-{mode}-{key}{end}"
+
+
+def make(path, mode, text, name, runtime=None):
+    """Compile a text to an object file, or together with the runtime to a library."""
     try:
-        library.parent.mkdir(parents=True, exist_ok=True)
-        folder = tempfile.TemporaryDirectory(dir=library.parent)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        folder = tempfile.TemporaryDirectory(dir=path.parent)
     except OSError as e:
-        raise KernelError(f"compiled kernels can't be kept in {library.parent}: {e}; set PAGEFAULT_CACHE") from e
+        raise KernelError(f"compiled kernels can't be kept in {path.parent}: {e}; set PAGEFAULT_CACHE") from e
+    env = dict(os.environ, LD_PRELOAD="") if mode == "sanitized" else None  # (the compiler is not to be sanitized)
     with folder:
         cpp, o, so = (Path(folder.name, "kernel" + end) for end in (".cpp", ".o", ".so"))
         cpp.write_text(text, encoding="utf-8")
-        link = [f for f in MODES[mode] if mode == "sanitized" and "sanitize=" in f]  # others need no runtime library
-        for step in [*command, f"-I{HEADERS}", "-c", cpp, "-o", o], [*compiler(), *link, "-shared", o, "-o", so]:
-            done = subprocess.run(step, capture_output=True, encoding="utf-8", errors="replace")
+        steps = [[*command_for(mode), f"-I{HEADERS}", "-c", cpp, "-o", o]]
+        if runtime:
+            link = [f for f in MODES[mode] if mode == "sanitized" and "sanitize=" in f]  # others need no sanitizer's library
+            steps.append([*compiler(), *link, "-shared", o, runtime, "-o", so])
+        for step in steps:
+            done = subprocess.run(step, env=env, capture_output=True, encoding="utf-8", errors="replace")
             if done.returncode or not Path(step[-1]).exists():
+                if runtime in step:
+                    runtime.unlink(missing_ok=True)  # if it is damaged, the next one won't be
                 raise KernelError(f"{name} does not compile:\n{done.stderr.strip()}")
-        os.replace(so, library)  # at once, so that another process never sees half of it
-    return library
+        os.replace(steps[-1][-1], path)  # at once, so that another process never sees half of it
 
 
 @cache

@@ -81,7 +81,7 @@ class CPUFunction:
             try:  # PyDLL keeps Python's lock: while a kernel runs, no other thread sees its arrays
                 library = ctypes.PyDLL(str(path))
             except OSError:  # a damaged file: once more
-                path.unlink()
+                path.unlink(missing_ok=True)  # (another process may have noticed too)
                 try:
                     library = ctypes.PyDLL(str(library_for(k.source, k.name, k.file, mode)))
                 except OSError as e:

@@ -42,8 +42,8 @@ def test_the_kernels_run_clean_under_the_sanitizers(sanitized):
              f"{paged}::test_launch_after_launch_gives_the_same_bytes_however_contexts_are_split",
              f"{tensor}::test_no_tokens_give_zeros_and_one_gives_its_v",
              f"{tensor}::test_launch_after_launch_gives_the_same_bytes_however_contexts_are_split"]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "addopts=", "--tb=short", *tests,
-               "-k", "not checked and not gpu and not 65536"]
+    options = "-q --tb=short -o addopts= -p no:cacheprovider -p no:nbval -p no:hypothesispytest".split()
+    command = [sys.executable, "-m", "pytest", *options, *tests, "-k", "not checked and not gpu and not 65536"]
     run = subprocess.run(command, env=sanitized, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
     assert "runtime error:" not in run.stderr and "AddressSanitizer:" not in run.stderr

@@ -1,5 +1,5 @@
 // hooks.h - what the code must say about itself where the compiler calls functions of ours before each
-// load and store (-fsanitize=thread, without its runtime library): memory.h has these functions.
+// load and store (-fsanitize=thread, without its runtime library): accesses.h has these functions.
 //
 //   CUDA_CPU_HOOKED   is each access inside of the launch's arrays?
 //   CUDA_CPU_PROFILE  that, and what warps ask of memory (profile.h)
@@ -24,11 +24,15 @@
 #else
 #define CPU_SECTION(name) __attribute__((section(#name)))
 #endif
-#define CPU_STATE CPU_SECTION(cuda_cpu) static  // not the kernel's: it may read, but not write it
 #else
 #define CPU_QUIET
 #define CPU_UNSEEN
-#define CPU_STATE static
+#define CPU_SECTION(name)
+#endif
+#ifdef CUDA_CPU_RUNTIME
+#define CPU_STATE CPU_SECTION(cuda_cpu)  // not the kernel's: it may read, but not write it
+#else
+#define CPU_STATE extern __attribute__((visibility("hidden")))
 #endif
 #if defined(CUDA_CPU_HOOKED) && __GNUC__ >= 10 && !defined(__clang__)
 #define CPU_SHARED static __constinit  // or g++ would guard some against being set up twice, and look at the guard
@@ -45,8 +49,11 @@
 namespace cpu {
 enum How { READ, WRITE, ATOMIC };
 #ifdef CUDA_CPU_HOOKED
-CPU_UNSEEN static void see(const void* address, size_t size, How how, void* pc);
-CPU_UNSEEN static void* move(void* to, const void* from, size_t size);
+void see(const void* address, size_t size, How how, void* pc);  // these are accesses.h's
+void see_vector(const void* address, size_t size, How how, void* pc);
+void* move(void* to, const void* from, size_t size);
+void* copy(void* to, const void* from, size_t size);
+void* fill(void* to, int byte, size_t size);
 #define CPU_SEE(how, address, size) cpu::see(address, size, how, __builtin_return_address(0))
 // A vector is loaded and stored in one piece, whatever the compiler makes of its members.
 #define CPU_MOVES(name, ...)                                                                           \

@@ -2,11 +2,12 @@
 // functions of one thread.
 #pragma once
 #include <assert.h>
-#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#undef _GLIBCXX_USE_STD_SPEC_FUNCS  // Bessel functions and their like in <math.h> would take a third of a kernel's compilation
+#include <math.h>
 #include "hooks.h"
 
 #define CUDA_ON_CPU 1

@@ -7,7 +7,7 @@
 #include <sys/time.h>
 #include <ucontext.h>
 #include <unistd.h>
-#include "memory.h"
+#include "accesses.h"
 #ifdef CUDA_CPU_ASAN
 extern "C" void __asan_set_error_report_callback(void (*)(const char*));
 extern "C" void __asan_unpoison_memory_region(const volatile void*, size_t);
@@ -144,22 +144,15 @@ CPU_UNSEEN inline const char* launch(dim3 grid, dim3 block, size_t shared, void*
   free(dynamic_shared);
   return error[0] ? error : nullptr;
 }
-
-// A kernel's printf().  (The C library's would keep its lock if the launch ended inside of it.)
-CPU_UNSEEN __attribute__((format(printf, 1, 2))) inline int print(const char* format, ...) {
-  char text[4096];
-  va_list values;
-  va_start(values, format);
-  int n = vsnprintf(text, sizeof text, format, values);
-  va_end(values);
-  return n > 0 ? int(write(1, text, min(size_t(n), sizeof text - 1))) : n;
-}
-
-// Call a kernel with `args` pointing to its arguments.
-template <class... A> struct Call { Call(void (*kernel)(A...), A... a) { kernel(a...); } };
-template <class T> CPU_UNSEEN T next(void**& args) { return *(T*)*args++; }
-template <class... A> void call(void (*kernel)(A...), void** args) {
-  Call<A...>{kernel, next<A>(args)...};  // braces: from left to right
-}
 }  // namespace cpu
-#define printf(...) cpu::print(__VA_ARGS__)
+
+EXPORT const char* launch(const unsigned* s, size_t shared, void** args, const cpu::Region* arrays, unsigned count,
+                          bool backwards, bool interruptible, double time_limit) {
+  cpu::backwards = backwards, cpu::interruptible = interruptible, cpu::time_limit = time_limit, cpu::region_count = count;
+  memcpy(cpu::regions, arrays, count * sizeof *arrays);
+  return cpu::launch({s[0], s[1], s[2]}, {s[3], s[4], s[5]}, shared, args);
+}
+EXPORT size_t stopped_at() { return cpu::stopped_at ? cpu::stopped_at - cpu::image() : 0; }
+EXPORT void give_stacks_back() { cpu::give_stacks_back(); }
+EXPORT int ended_by() { return cpu::ended_by; }
+EXPORT void* image() { return cpu::image(); }

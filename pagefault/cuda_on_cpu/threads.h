@@ -5,6 +5,8 @@
 #include "fibers.h"
 #include "language.h"
 
+void pagefault_call(void** arguments);  // calls the kernel with what these point to: build.py adds it
+
 namespace cpu {
 enum State : char { READY, AT_WARP, AT_BLOCK, DONE };
 struct Thread {
@@ -28,7 +30,6 @@ CPU_STATE char error[1024];      // what went wrong; a launch ends at the first
 CPU_STATE bool backwards;        // the last thread first: shows where a barrier is missing
 CPU_STATE Thread* last;          // of the running warp, in the order in which they run
 CPU_STATE int step;              // to the next one: 1 or -1
-CPU_STATE void (*body)(void**);
 CPU_STATE void** arguments;
 
 CPU_UNSEEN inline int lane() { return self->lane; }
@@ -58,9 +59,10 @@ CPU_UNSEEN inline bool blame(Thread& t, const char* format, unsigned a, unsigned
 }
 
 CPU_UNSEEN inline void run_thread() {
-  for (;;) body(arguments), wait(DONE, 0);  // a round for each thread block
+  for (;;) pagefault_call(arguments), wait(DONE, 0);  // a round for each thread block
 }
 
+#ifdef CUDA_CPU_RUNTIME  // run the threads of a block
 #ifdef CUDA_CPU_PROFILE
 CPU_UNSEEN static void count_requests(int lanes);
 #else
@@ -147,6 +149,7 @@ CPU_UNSEEN inline bool run_block(unsigned size) {
   }
   return true;
 }
+#endif
 
 // ---- barriers and warp collectives --------------------------------------------------------------
 CPU_UNSEEN inline void check_width(int width, int line) {
@@ -202,7 +205,7 @@ inline bool __all_sync(unsigned mask, bool vote, LINE) { return !__ballot_sync(m
 #undef LINE
 
 inline void __trap(int line = __builtin_LINE()) { cpu::fail("__trap() in line %d", line); }
-#ifdef __linux__  // what a false assert() calls
+#if defined(CUDA_CPU_RUNTIME) && defined(__linux__)  // what a false assert() calls
 extern "C" __attribute__((visibility("hidden")))
 void __assert_fail(const char* truth, const char*, unsigned line, const char*) throw() {
   cpu::fail("assertion in line %u failed: %s", line, truth);
