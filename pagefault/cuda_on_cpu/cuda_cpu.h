@@ -9,11 +9,14 @@
 //
 //   accesses.h   which addresses are a kernel's                     races.h      who touched the same bytes before
 //   launch.h     the grid; faults, time limit, interrupt            profile.h    what warps ask of memory
+//
+// instructions_cpu.h is for kernels that use them; what it must remember is here.
 #pragma once
 #include "call.h"
 #include "memory.h"
 #include "signature.h"
 #ifdef CUDA_CPU_RUNTIME
+#include "instructions_cpu.h"
 #include "launch.h"
 #else  // in a kernel
 #define printf(...) cpu::print(__VA_ARGS__)

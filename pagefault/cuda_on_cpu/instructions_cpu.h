@@ -1,6 +1,7 @@
 // instructions_cpu.h - the instructions of kernels/instructions.cuh on a CPU.
 #pragma once
 #include "cuda_fp16.h"
+#include "threads.h"
 
 namespace cpu {
 // An instruction of a whole warp: each lane shows its operands, and reads what it needs of the others'.  A lane may be
@@ -17,7 +18,7 @@ template <class T> CPU_QUIET inline const T& of(const Shown* all, int lane) { re
 
 // Copies in the background happen as late as they may: when their thread waits for them.
 struct Copy { void* to; unsigned size, group; uint4 bytes; };
-constexpr unsigned MOST = 256;
+constexpr unsigned MOST = 64;
 CPU_STATE Copy copies[1024][MOST];
 CPU_UNSEEN inline void land(unsigned groups) {  // all copies of the first so many groups
   Copy* c = copies[self - threads];
@@ -42,7 +43,7 @@ CPU_UNSEEN inline void show_row(const void* row) {
 }  // namespace cpu
 
 #ifdef CUDA_CPU_HOOKED
-#define SEE_COPY(how, address, size) cpu::touch_vector((char*)(address), size, how, __builtin_return_address(0))
+#define SEE_COPY(how, address, size) cpu::see_vector(address, size, how, __builtin_return_address(0))
 #else
 #define SEE_COPY(how, address, size) (void)0
 #endif
