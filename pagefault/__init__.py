@@ -25,6 +25,7 @@ from .notebook import array_module, compare, kernel_source, show_kernel
 from .reference import dequantized, gathered, reference_attention, relative_error, softmax
 from .requests import Request
 from .scheduler import Scheduler
+from .timeline import timeline
 from .policies import decaying, least_lost, most_remaining, newest, oldest, optimistic, random_victim, requester, watermark
 from .costs import GPUS, SERVED, ConstantCost, RooflineCost
 from .jobs import least_steps, published_requests, trace_requests, with_arrivals
@@ -48,5 +49,5 @@ __all__ = [
     "Request", "Scheduler", "decaying", "least_lost", "most_remaining", "newest", "oldest", "optimistic", "random_victim",
     "requester", "watermark", "GPUS", "SERVED", "ConstantCost", "RooflineCost", "least_steps", "published_requests",
     "trace_requests", "with_arrivals", "simulate", "policy_grid", "policy_table", "recorded_policies", "serve",
-    "grid_of", "read_results", "sweep", "write_results",
+    "timeline", "grid_of", "read_results", "sweep", "write_results",
 ]

@@ -67,7 +67,8 @@ class RooflineCost:
 
     hypot, not the greater of the two: against published times of steps by batch size it errs by 4.1 and 6.9%, the greater
     by 5.8 and 11.1%. Attention of a prompt's tokens to those before them: 4 x layers x heads x head_dim FLOP a pair, at
-    half the rate.
+    half the rate. piece_ns: what each transfer takes beside its bytes, where a moved block isn't gathered first: it lies in
+    2 x layers pieces.
 
     >>> RooflineCost(SERVED["llama-3-8b"], GPUS["h200"]).step_ns(num_tokens=1, context_tokens=0)
     5223605
@@ -76,6 +77,7 @@ class RooflineCost:
     model: Model
     gpu: GPU
     overhead_ns: int = 500_000
+    piece_ns: int = 0
 
     def step_ns(self, num_tokens, context_tokens, prompt_pairs=0):
         """Nanoseconds of a step that feeds num_tokens and reads K and V of context_tokens."""
@@ -96,4 +98,6 @@ class RooflineCost:
 
     def transfer_ns(self, num_blocks, block_size):
         """Nanoseconds to move so many blocks between the pool and the host."""
-        return round(num_blocks * block_size * self.model.geometry.bytes_per_token / self.gpu.bus_rate * NS)
+        shape = self.model.geometry
+        moving = round(num_blocks * block_size * shape.bytes_per_token / self.gpu.bus_rate * NS)
+        return moving + num_blocks * 2 * shape.num_layers * self.piece_ns

@@ -18,17 +18,18 @@ def serve(jobs=512, seed=42, workers=128, reserved=None, share=0.0, victim="requ
     """Figures of one run of the published mix, in steps of 1 ms: a function for sweep(). The defaults are the published
     setting.
 
-    reserved: tokens reserved for each, as without paging; share: the watermark; victim: a name in policies.VICTIMS;
-    swap_rate: blocks that move to or from the host in the time of a step, beside the steps; options: simulate's.
+    reserved: tokens reserved for each, as without paging; share: the watermark; victim: a name in policies.VICTIMS, or a
+    rule; swap_rate: blocks that move to or from the host in the time of a step, beside the steps; options: simulate's.
 
     >>> serve(share=0.05)["preemptions"]
     24
     """
     if preemption == "swap":
         options = dict(swap_blocks=4 * num_blocks, overlap_swap=True, cost=ConstantCost(STEP_NS, 0, STEP_NS // swap_rate)) | options
+    options = {"jump": preemption != "swap", "admission": watermark(share) if share else optimistic} | options
     return simulate(published_requests(jobs, seed), num_blocks, workers=workers, reserve=reserved, patience=patience,
-                    admission=watermark(share) if share else optimistic, victim=VICTIMS[victim], preemption=preemption,
-                    like_threads=like_threads, **{"jump": preemption != "swap"} | options).summary
+                    victim=VICTIMS[victim] if isinstance(victim, str) else victim, preemption=preemption,
+                    like_threads=like_threads, **options).summary
 
 
 def policy_grid(jobs=2048, seeds=SEEDS):

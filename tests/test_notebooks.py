@@ -31,7 +31,7 @@ def test_it_was_executed_once_from_top_to_bottom(path):
 
 @EXECUTED
 def test_it_carries_nothing_of_the_machine_it_was_executed_on(path):
-    text = path.read_text(encoding="utf-8")
+    text = re.sub(r'"image/png": "[^"]*"', '"image/png": ""', path.read_text(encoding="utf-8"))  # in which 0xb9486f may occur
     metadata = json.loads(text)["metadata"]
     assert metadata == {"kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
                         "language_info": {"name": "python"}}

@@ -6,9 +6,12 @@ import pytest
 import pagefault as pf
 from pagefault.benchmark import recorded
 from pagefault.chunks import chunk_list
+from pagefault.experiments import recorded_sweep
 from pagefault.plots import block_allocator as blocks
+from pagefault.plots import concurrent_serving as serving
 from pagefault.plots import measured, paged_attention
 from pagefault.plots import naive_cache as plots
+from pagefault.timeline import timeline
 
 matplotlib.use("Agg")
 LENGTHS = {seed: pf.mixed_lengths(32, seed) for seed in (42, 7)}
@@ -42,6 +45,23 @@ def prefix_tree():
     blocks.prefix_tree(cache, "abcd", in_use=tables[0].blocks)
 
 
+def timelines(draw):
+    requests = [pf.Request(4, 8), pf.Request(4, 8)]
+    draw({"own": timeline(requests, 4, 4, victim=pf.requester, patience=1, like_threads=True),
+          "endless": timeline(requests, 4, 4, victim=pf.requester, patience=None, like_threads=True)})
+
+
+def watermarks():
+    by_jobs = pd.DataFrame({(jobs, name): [0.8, 2.0] for jobs in (512, 2048, 20_000) for name in ("mean", "min", "max")}, [0, 0.1])
+    serving.watermarks({0: (0.5, 0.6), 0.1: (2, 2)}, {0: [0.7, 1.1], 0.1: [2, 2.1]}, by_jobs)
+
+
+RULES = pd.MultiIndex.from_tuples([("requester", 32, "restart"), ("requester", 0, "restart"), ("newest", 0, "keep")])
+CAUSES = pd.DataFrame({"mean": [0.5, np.nan, 2.5], "min": [0.4, np.nan, 2.4], "max": [0.6, np.nan, 2.6]}, RULES)
+ENGINE = pd.DataFrame({"preemptions": [100, 10], "tokens_per_second": [1000, 1050]}, [0, 0.05])
+LOADS = pd.DataFrame([[t, r, 300, 100 * r, 40 * r] for t in ("azure-conv", "answers") for r in (1, 12)],
+                     columns=["traffic", "rate", "ttft_p50_ms", "ttft_p99_ms", "tokens_per_second"])
+CHUNKS = pd.DataFrame({"longest_step_ms": [20.0, 900.0], "ttft_p50_ms": [400.0, 200.0], "ttft_p99_ms": [1e3, 2e3]}, [257, 200_000])
 SHARES = pd.DataFrame([[0.5, 0.2, 0.2, 0.1], [0.9, np.nan, np.nan, np.nan]], ["max", "paged"], list(blocks.KINDS))
 SHARING = pd.DataFrame([["beams", "A", 2, 0.3, 0.31, "fitted"], ["beams", "B", 4, 0.5, 0.4, "predicted"]],
                        columns=["method", "data", "n", "paper", "ours", "how"])
@@ -70,6 +90,19 @@ FIGURES = {  # what a figure prints, for those who can't see it
                "whole: 2 thread blocks, the longest takes 300 tokens."),
     "ladder": (lambda: paged_attention.ladder(recorded(), {"W4": "long", "W2": "many"}), "long: online softmax 1.5%, split-KV 8"),
     "walk and cost": (lambda: paged_attention.walk_and_cost(recorded(), [7, 2, 19], "W2", "name"), "; split-KV, shuffled: "),
+    "by hand": (lambda: timelines(serving.by_hand), "own: 16 steps, 2 thrown out, 4 tokens done again."),
+    "timelines": (lambda: timelines(serving.timelines), "own: 16 steps; of the seats' time 50% new tokens"),
+    "cliff": (lambda: serving.cliff(recorded_sweep("cliff"), {42: 8650}), "0.2 times at 96. Newest gives way: 2.5 at"),
+    "watermarks": (watermarks, "512 jobs: without a reserve 0.80 to 0.80, best at 10% (2.00).\n2,048 jobs"),
+    "causes": (lambda: serving.causes(CAUSES, CAUSES),
+               "own victim, waits, starts over: 0.50 (0.50)\nown victim, starts over: never ends"),
+    "a real engine": (lambda: serving.reserve_of_an_engine(ENGINE, ENGINE), "gains 5.0% in the engine and 5.0% in the simulation"),
+    "swap": (lambda: serving.recompute_or_swap({"m": (0.1, 1e9, 2e10)}), "m: equal at 10.0 GB/s, and its bus does 20"),
+    "arrivals": (lambda: serving.arrivals([0, 1, 2], [0, 0.5, 2], 3), "At random the gaps are 0.50 to 1.50 seconds"),
+    "load": (lambda: serving.load(LOADS, {"all": LOADS.rate > 0}), "all: p99 below a second up to 1 chats a second;"),
+    "token budget": (lambda: serving.chunks(CHUNKS), "no limit: the longest wait between two tokens 900 ms"),
+    "swap by page size": (lambda: serving.swap_by_page_size(pd.DataFrame({"a": [9.0, 8.0]}, [8, 16])),
+                          "a: 9 tokens a second at 8, 8 at 16"),
     "growth": (lambda: plots.cache_growth({"m": pf.MODELS["llama-3-70b"]}, 1000), "At 1,000 tokens: m 0.33 GB."),
 }
 
