@@ -14,7 +14,10 @@ def by_hand(runs, names="ABC"):
     """A few requests, step by step: the tokens that each has after it, and the blocks that are free. runs: {title: Timeline}."""
     rows = sum(len(run.states) + 2.3 for run in runs.values())
     longest = max(run.states.shape[1] for run in runs.values())
-    ax, y, facts = bare(figure(0.24 * rows + 0.5, title="Three requests, eight pages of 4: tokens after each step")), 0, []
+    ax, y, facts = bare(figure(0.24 * rows + 0.7, title="Three requests, eight pages of 4: tokens after each step")), 0.8, []
+    for step in range(longest):
+        ax.text(step + 0.47, 0.2, step + 1, ha="center", va="center", fontsize=7.5)
+    ax.text(-0.3, 0.2, "step", ha="right", va="center", fontsize=8)
     for title, run in runs.items():
         steps = run.states.shape[1]
         ax.text(0, y + 0.55, title, fontsize=10, weight="bold", va="center")
@@ -32,7 +35,7 @@ def by_hand(runs, names="ABC"):
         for step in range(steps):
             ax.text(step + 0.47, y + 1.5 + len(run.states), run.free[step], ha="center", va="center", fontsize=7.5, color="#555555")
         if run.deadlock:
-            ax.text(steps + 0.3, y + 1.1 + len(run.states) / 2, "all wait for a page that another one has", va="center", fontsize=9)
+            ax.text(steps + 0.3, y + 1.1 + len(run.states) / 2, f"step {steps + 1}: all wait for a page that another one has", va="center", fontsize=9)
         end = f"deadlock at step {steps + 1}" if run.deadlock else f"{steps} steps"
         facts.append(f"{title}: {end}, {len(run.preempted)} thrown out, {run.redone} tokens done again.")
         y += len(run.states) + 2.3
@@ -44,7 +47,7 @@ def timelines(runs):
     """Who runs, stalls, or does again what was lost: a row a seat, one policy below the other. runs: {title: Timeline}."""
     pictures = {title: seats(run.states) for title, run in runs.items()}
     longest, count = max(p.shape[1] for p in pictures.values()), max(map(len, pictures.values()))
-    ax = figure(0.021 * count * len(runs) + 1.3, title="Who runs (blue), stalls (black), or does again what was lost (orange)")
+    ax = figure(0.021 * count * len(runs) + 1.3, title="Who runs (blue), stalls (black), does again what was lost (orange); white: empty")
     colors = np.array([[255, 255, 255]] + [[int(c[i : i + 2], 16) for i in (1, 3, 5)] for c in (BLUE, "#000000", ORANGE)], np.uint8)
     facts = []
     for i, (title, picture) in enumerate(pictures.items()):
@@ -56,7 +59,7 @@ def timelines(runs):
         facts.append("{}: {:,} steps; of the seats' time {:.0f}% new tokens, {:.0f}% stalled, {:.0f}% tokens done again, "
                      "{:.0f}% empty.".format(title, picture.shape[1], *parts))
     ax.set(xlim=(0, longest), ylim=(len(runs) * 1.22 * count - 0.2 * count, -0.17 * count), xlabel="step",
-           ylabel=f"{count} seats each", yticks=[])
+           ylabel=f"seats ({count} for each rule)" if len(runs) > 1 else f"{count} seats", yticks=[])
     ax.xaxis.set_major_formatter("{x:,.0f}")
     ax.spines["left"].set_visible(False)
     show("\n".join(facts))
@@ -173,8 +176,8 @@ def reserve_of_an_engine(real, ours):
         ax.legend(frameon=False, fontsize=9)
     gains = [100 * (f.tokens_per_second.max() / f.tokens_per_second.iloc[0] - 1) for f in (real, ours)]
     fall = [f"{f.preemptions.iloc[0]:,.0f} to {f.preemptions.min():,.0f}" for f in (real, ours)]
-    show(f"The best reserve gains {gains[0]:.1f}% in the engine and {gains[1]:.1f}% in the simulation; preemptions fall from "
-         f"{fall[0]} and from {fall[1]}.")
+    show(f"The best reserve gains {gains[0]:.1f}% in the engine and {gains[1]:.1f}% in the simulation. From no reserve to the "
+         f"largest, preemptions fall from {fall[0]}, and from {fall[1]}.")
 
 
 def recompute_or_swap(models, tokens=1000):
@@ -190,6 +193,7 @@ def recompute_or_swap(models, tokens=1000):
         cross = size / seconds / 1e9
         ax.plot(cross, 1e3 * seconds, color=color, marker=marker, ms=9)
         ax.plot(bus / 1e9, 1e3 * size / bus, color=color, marker="|", ms=16, mew=2.5)
+        ax.text(bus / 1e9 * 1.06, 1e3 * size / bus * 1.25, "its bus", color=color, fontsize=8)
         ax.text(310, 1e3 * size / 300e9, label, color=color, fontsize=9, va="center")
         facts.append(f"{label}: equal at {cross:.1f} GB/s, and its bus does {bus / 1e9:.0f}")
     ticks = [1, 2, 5, 10, 20, 50, 100, 200]
@@ -231,7 +235,7 @@ def load(frame, kinds):
                      f"tokens a second, {answers.iloc[-1]:,.0f} at a rate of {answers.index[-1]:.0f}")
     left.text(12, 0.08, "solid: half are below\ndashed: 99% are below", fontsize=9, va="bottom", ha="right")
     left.set(xlabel="requests a second", ylabel="seconds to the first token (logarithmic)")
-    left.set_title("chats: prompts of 1,155, answers of 211", fontsize=11)
+    left.set_title("chats: Azure's lengths", fontsize=11)
     left.set_yticks([0.1, 1, 10, 100], ["0.1", "1", "10", "100"])
     right.set(xlabel="requests a second", ylabel="tokens a second", ylim=(0, 1.05 * max(frame.tokens_per_second)))
     right.set_title("long answers: prompts of 300, answers of 1,000", fontsize=11)
