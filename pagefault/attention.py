@@ -1,6 +1,7 @@
 """The ladder of attention kernels, one Python function a rung: checks, chooses, launches.
 
-All rungs have one signature. Each computes the attention of one new token a sequence over what is cached for it:
+All rungs have one signature (where contexts are split, with split_tokens too). Each computes the attention of one new token
+a sequence over what is cached for it:
 
 q, out: [num_seqs, num_heads, head_dim]; all arrays are float32 or all float16, and all NumPy's, or all on one GPU.
 k, v: a contiguous cache [num_seqs, max_seq_len, num_kv_heads, head_dim], or, with block_tables, a pool
@@ -91,7 +92,7 @@ def split_kv_launch(q, k, v, seq_lens, block_tables=None, scale=None, out=None, 
     kernel = ladder_kernel("split_kv.cu", f"split_kv<{b.type}, {head_dim}, {group}, {layout}>")
     chunks, parts, arrived = chunked(b, split_tokens, at_once)
     args = (b.q, b.k, b.v, tables, chunks, b.out, parts, arrived, table_size, num_heads, b.k.shape[2], b.scale)
-    return Launch(kernel, (len(chunks) * num_heads // group,), (WARP_THREADS,), args, 0, b.out)
+    return Launch(kernel, (len(chunks) * num_heads // group,), (WARP_THREADS,), args, 0, b.out, arrived)
 
 
 def attention(q, k, v, seq_lens, block_tables=None, scale=None, out=None):
@@ -109,7 +110,7 @@ def attention_launch(q, k, v, seq_lens, block_tables=None, scale=None, out=None)
     head_dim = b.q.shape[2]
     if head_dim % 8 or head_dim > 256 or address(b.k) % 16 or address(b.v) % 16:
         rung = naive_launch
-    elif b.type == "__half" and head_dim in (64, 128) and tensor_cores(b.xp):
+    elif b.type == "__half" and head_dim in (64, 128) and address(b.q) % 4 == 0 and tensor_cores(b.xp):
         rung = tensor_core_launch
     else:
         rung = split_kv_launch

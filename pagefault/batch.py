@@ -1,5 +1,6 @@
 """What attention is asked for: arrays of any library, checked against each other before anything runs."""
 
+import numbers
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -11,6 +12,7 @@ from .memory import checked_lengths
 from .reference import on_host
 
 TYPES = {"float32": "float", "float16": "__half"}
+LONGEST = 2**31 - 2**16  # tokens of a sequence: a thread block's next step past the end is still an int
 
 
 @dataclass
@@ -54,6 +56,8 @@ def checked_batch(q, k, v, seq_lens, block_tables, scale, out, stored=None):
         host = np.asarray(on_host(block_tables))
         _check_tables(host, lengths, *k.shape[:2])
         block_tables = xp.ascontiguousarray(host if xp is np else xp.asarray(block_tables), np.int32)
+    if scale is not None and (isinstance(scale, bool) or not isinstance(scale, (numbers.Real, np.number))):
+        raise TypeError(f"scale = {scale!r} is not a number")
     scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
     if not abs(scale) < float("inf"):
         raise ValueError(f"scale = {scale}")
@@ -62,6 +66,9 @@ def checked_batch(q, k, v, seq_lens, block_tables, scale, out, stored=None):
         raise TypeError(f"out is a {type(out).__name__}, and q a {type(q).__name__}")
     if own_out.shape != q.shape or own_out.dtype != q.dtype:
         raise ValueError(f"out is {own_out.dtype} {list(own_out.shape)}, and q {q.dtype} {list(q.shape)}")
+    for name, a in (("q", q), ("k", k), ("v", v)):
+        if out is not None and xp.may_share_memory(own_out, a):
+            raise ValueError(f"out lies in the memory of {name}, which is read while out is written")
     return Batch(xp, q, k, v, own_out, lengths, xp.asarray(lengths.astype(np.int32)), block_tables, scale)
 
 
@@ -102,6 +109,8 @@ def _check_shapes(q, k, v, lengths, paged, stored):
         raise TypeError(f"q, k, v hold {q.dtype}, {k.dtype}, {v.dtype}; all are float32 or all float16")
     if k.shape[0] * k.shape[1] >= 2**32:
         raise ValueError(f"k {list(k.shape)} has {k.shape[0] * k.shape[1]:,} slots, and kernels count to {2**32 - 1:,}")
+    if lengths.max(initial=0) > LONGEST:
+        raise RequestTooLarge(f"sequence {lengths.argmax()} has {lengths.max():,} tokens, and kernels count to {LONGEST:,}")
     if len(lengths) != q.shape[0]:
         raise ValueError(f"{len(lengths)} sequence lengths for {q.shape[0]} sequences")
     if not paged and lengths.max(initial=0) > k.shape[1]:

@@ -27,12 +27,12 @@ def add_bench(commands):
         description="Check every kernel of the ladder over contiguous and paged caches; then time it, or, without a GPU, "
                     "count what it asks of memory. Exits with 1 if a check fails.")
     add = parser.add_argument
-    add("--works", nargs="*", metavar="NAME", help="of " + ", ".join(w.name for w in works()) + " (on a GPU)")
+    add("--works", nargs="+", metavar="NAME", help="of " + ", ".join(w.name for w in works()) + " (on a GPU)")
     add("--seqs", type=int, metavar="N", help="sequences of the published mix, one head of 64, fp32, as the only work")
     add("--iters", type=int, default=15, metavar="N", help="measurements of each kernel (15)")
     add("--seed", type=int, default=0, metavar="N", help="of the random inputs, and of the mix with --seqs (0)")
     add("--shuffle-seed", type=int, default=1, metavar="N", help="of the order of blocks; 0: in order (1)")
-    add("--block-size", type=int, default=16, metavar="N", help="tokens of a block (16)")
+    add("--block-size", type=int, default=16, metavar="N", help="tokens of a block (16; of int8 it is 16 always)")
     add("--tolerance", type=float, metavar="X", help="of the relative error (what each dtype needs)")
     add("--jobs", type=int, default=512, metavar="N", help="requests of the simulated server (512)")
     add("--workers", type=int, default=128, metavar="N", help="the most that it serves at once (128)")
@@ -56,8 +56,9 @@ def _run(parser, args):
     for name, least in (("seqs", 1), ("iters", 2), ("seed", 0), ("shuffle_seed", 0), ("block_size", 1), ("jobs", 1),
                         ("workers", 1)):
         value = getattr(args, name)
-        if value is not None and not least <= value < 2**31:
-            parser.error(f"--{name.replace('_', '-')} {value} is from {least} to {2**31 - 1:,}")
+        most = 2**16 if name == "block_size" else 2**31 - 1
+        if value is not None and not least <= value <= most:
+            parser.error(f"--{name.replace('_', '-')} {value} is from {least} to {most:,}")
     if args.tolerance is not None and not 0 <= args.tolerance < math.inf:
         parser.error(f"--tolerance {args.tolerance} is a number from 0")
     try:

@@ -15,7 +15,7 @@ def chunked(b, split_tokens, at_once, multiple=1):
     """
     if split_tokens is None:
         split_tokens = max(LEAST_CHUNK, -(-int(b.lengths.sum()) // max(1, at_once)))
-    chunks, num_parts = chunk_list(b.lengths, whole("split_tokens", split_tokens, 1), multiple)
+    chunks, num_parts = chunk_list(b.lengths, whole("split_tokens", split_tokens, 1, 2**31 - 1), multiple)
     num_seqs, num_heads, head_dim = b.q.shape
     parts = b.xp.empty((num_parts, num_heads, 2 + head_dim), np.float32)
     return b.xp.asarray(chunks), parts, b.xp.zeros((num_seqs, num_heads), np.int32)

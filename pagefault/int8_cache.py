@@ -12,7 +12,7 @@ THREADS = 128  # of append_int8.cu
 
 
 class Int8Cache:
-    """A PagedCache whose blocks hold 8-bit numbers: K, and V, of a KV head in a block are those times one scale.
+    """A KV cache of one layer as a pool of blocks of 8-bit numbers: K, and V, of a KV head in a block are those times one scale.
 
     k, v: int8 [num_blocks, block_size, num_kv_heads, head_dim]; k_scales, v_scales: float32 [num_blocks, num_kv_heads], NaN
     at first. Arrays are NumPy's (xp=numpy) or a GPU's (xp=cupy). block_size is a multiple of 16.

@@ -114,7 +114,10 @@ def _edited(kernel):
 
 @dataclass
 class Launch:
-    """A kernel with all that a launch takes, checked, ready to be run many times; a call returns out, its result."""
+    """A kernel with all that a launch takes, checked, ready to be run many times; a call returns out, its result.
+
+    counts: an array that is 0 between launches.
+    """
 
     kernel: Kernel
     grid: tuple
@@ -122,10 +125,16 @@ class Launch:
     args: tuple
     shared_mem: int
     out: object
+    counts: object = None
 
     def __call__(self):
         if all(self.grid):
-            self.kernel(self.grid, self.block, self.args, shared_mem=self.shared_mem)
+            try:
+                self.kernel(self.grid, self.block, self.args, shared_mem=self.shared_mem)
+            except BaseException:  # it was ended in the middle
+                if isinstance(self.counts, np.ndarray):
+                    self.counts[:] = 0
+                raise
         return self.out
 
     def profile(self):
@@ -134,7 +143,7 @@ class Launch:
 
     def check(self):
         """The launch's faults: Kernel.check."""
-        return self.kernel.check(self.grid, self.block, self.args, shared_mem=self.shared_mem)
+        return [] if not all(self.grid) else self.kernel.check(self.grid, self.block, self.args, shared_mem=self.shared_mem)
 
 
 def shared_limit(xp):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .batch import check_pieces, checked_batch, own_array
+from .batch import address, check_pieces, checked_batch, own_array
 from .chunks import chunked
 from .errors import KernelError
 from .kernel import Launch, blocks_at_once, ladder_kernel, processors, tensor_cores
@@ -49,7 +49,8 @@ def int8_launch(q, k, v, k_scales, v_scales, seq_lens, block_tables=None, scale=
     shape = (*b.k.shape[:1], *([] if block_tables is not None else [b.k.shape[1] // TILE]), b.k.shape[2])
     scales = own_array(k_scales), own_array(v_scales)
     for name, s in zip(("k_scales", "v_scales"), scales):
-        if type(s) is not type(b.k) or s.dtype != np.float32 or s.shape != shape:
+        there = isinstance(s, np.ndarray) if b.xp is np else hasattr(s, "__cuda_array_interface__")
+        if not there or s.dtype != np.float32 or s.shape != shape:
             raise ValueError(f"{name} is a {type(s).__name__} of {getattr(s, 'dtype', '?')} {list(np.shape(s))}, and k's scales "
                              f"are a {type(b.k).__name__} of float32 {list(shape)}")
     return _tensor_core(b, "signed char", scales, split_tokens)
@@ -61,6 +62,8 @@ def _tensor_core(b, stored, scales, split_tokens):
     num_kv_heads = b.k.shape[2]
     if head_dim not in (64, 128):
         raise ValueError(f"head_dim = {head_dim}; this kernel takes 64 and 128")
+    if address(b.q) % 4:
+        raise ValueError(f"q begins {address(b.q) % 4} bytes behind a multiple of 4, and is loaded 4 bytes at once; copy it")
     if not tensor_cores(b.xp):
         raise KernelError("this kernel needs a GPU of compute capability 8.0 or more")
     group = max(g for g in range(1, 17) if num_heads // num_kv_heads % g == 0)
@@ -73,4 +76,4 @@ def _tensor_core(b, stored, scales, split_tokens):
     chunks, parts, arrived = chunked(b, split_tokens, at_once, TILE)
     args = (b.q, b.k, b.v, *(scales or [b.xp.empty(1, np.float32)] * 2), tables, chunks, b.out, parts, arrived, table_size,
             num_heads, num_kv_heads, b.scale)
-    return Launch(kernel, (len(chunks) * num_heads // group,), (32 * WARPS,), args, shared, b.out)
+    return Launch(kernel, (len(chunks) * num_heads // group,), (32 * WARPS,), args, shared, b.out, arrived)

@@ -16,11 +16,11 @@ def tokens(shape, n, seed=0):
 def appended(block, scale, x, first):
     """What a block [block_size, head_dim] and its scale of one head become when tokens x come to slots first, first + 1, ..."""
     f = np.float32
-    needed = max(abs(x).max() / f(127), f(1e-9))
+    needed = max(abs(x).max() / f(127), f(4e-10))
     now = needed if first == 0 or scale < needed else scale
     if first and now != scale:
         block = np.rint(block * (scale / now)).astype(np.int8)
-    block = block.copy()
+    block = block.copy() if first else np.zeros_like(block)
     block[first : first + len(x)] = np.rint(x / now)
     return block, now
 
@@ -78,6 +78,13 @@ def test_a_number_that_is_not_finite_makes_its_head_of_its_block_so_and_no_other
         k, v = (on_host(x) for x in cache.read(Table([0, 1], 20)))
         assert not np.isfinite(k[:16, 1]).any() and np.isfinite(k[:16, 0]).all() and np.isfinite(k[16:]).all()
         assert np.isfinite(v).all()
+
+
+def test_a_block_that_begins_anew_holds_nothing_of_what_it_held(xp):
+    cache, kv = Int8Cache(1, 16, 1, 8, xp=xp), tokens((1, 16, 1, 8), 16)
+    cache.append(np.arange(16), *(xp.asarray(x) for x in kv))
+    cache.append([0], *(xp.asarray(1000 * x[:1]) for x in kv))
+    assert all((on_host(x)[1:] == 0).all() for x in cache.read(Table([0], 16)))
 
 
 def test_zeros_stay_zeros(xp):

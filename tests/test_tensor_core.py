@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from cases import compile_side_by_side, contiguous_case, worst_error
 
-from pagefault import Kernel, KernelError, reference_attention, tensor_core
-from pagefault.attention import attention_launch
+from pagefault import Kernel, KernelError, RequestTooLarge, on_cpu, reference_attention, tensor_core
+from pagefault.attention import attention_launch, split_kv_launch
 from pagefault.reference import dequantized, gathered, on_host
 from pagefault.tensor_core import int8_launch, tensor_core_launch
 from pagefault.translate import KERNELS
@@ -147,6 +147,49 @@ def test_values_of_any_size_keep_their_precision_in_int8(xp):
     assert worst_error(int8_launch(q, *int8, [100])(), exact) <= BOUND
 
 
+def test_a_block_whose_values_are_all_0_may_have_the_scale_0(xp):
+    q, int8, _ = case("int8", [40], xp=xp)
+    k, v, k_scales, v_scales = int8
+    v[0, 16:32], v_scales[0, 1], k[0, 32:], k_scales[0, 2] = 0, 0, 0, 0
+    exact = reference_attention(q, dequantized(k, k_scales), dequantized(v, v_scales), [40])
+    assert worst_error(int8_launch(q, k, v, k_scales, v_scales, [40])(), exact) <= BOUND
+
+
+@pytest.mark.parametrize("gap", [10, 16, 20])
+def test_many_small_weights_beside_a_large_one_are_not_lost(xp, gap):
+    k, v = np.zeros((1, 1024, 1, 64), np.float16), np.full((1, 1024, 1, 64), 1000, np.float16)
+    k[0, 0], v[0, 0], q = gap / 8, 0, np.ones((1, 1, 64), np.float16)  # a score of gap, and a value of 0
+    out = tensor_core_launch(*(xp.asarray(x) for x in (q, k, v)), [1024])()
+    assert worst_error(out, reference_attention(q, k, v, [1024])) <= 2**-11  # all of them are rounded alike
+
+
+def test_the_largest_halves_stay_finite(xp):
+    random = np.random.RandomState(0)
+    k, v = random.standard_normal((1, 64, 1, 64)).astype(np.float16), np.full((1, 64, 1, 64), 65504, np.float16)
+    q = random.standard_normal((1, 1, 64)).astype(np.float16)
+    out = on_host(tensor_core_launch(*(xp.asarray(x) for x in (q, k, v)), [64])())
+    assert (out == 65504).all()
+
+
+@pytest.mark.parametrize("rung", [tensor_core_launch, split_kv_launch])
+@pytest.mark.parametrize("tokens", [1, 5, 16])
+def test_infinities_of_our_own_show(xp, rung, tokens):
+    k = xp.full((1, 16, 1, 64), -np.inf, np.float16)
+    out = on_host(rung(xp.ones((1, 1, 64), np.float16), k, xp.ones_like(k), [tokens])())
+    assert not np.isfinite(out).any()
+
+
+@pytest.mark.parametrize("rung", [tensor_core_launch, split_kv_launch])
+def test_a_launch_that_was_ended_leaves_nothing_behind(rung):
+    q, (k, v), _ = case("float16", [600], 4, 2, 64)
+    launch = rung(q, k, v, [600], split_tokens=64)
+    right = launch().copy()
+    for milliseconds in (1, 2, 3, 5):
+        with suppress(KernelError), on_cpu(time_limit=milliseconds / 1000, checked=False):
+            launch()
+        assert not launch.counts.any() and same(launch(), right)
+
+
 @pytest.mark.parametrize("xp", ["cpu", pytest.param("gpu", marks=pytest.mark.gpu)], indirect=True)
 def test_many_thread_blocks_take_two_stages_and_few_three(xp):
     lengths = [5] * 800
@@ -180,6 +223,8 @@ def test_attention_takes_the_best_rung_that_can(monkeypatch):
 
     assert chosen("float16", 64) == chosen("float16", 128) == "tensor_core"
     assert chosen("float32", 64) == chosen("float16", 96) == "split_kv"
+    q = np.empty(4 * 64 + 1, np.float16)[1:].reshape(1, 4, 64)
+    assert attention_launch(q, *np.zeros((2, 1, 3, 2, 64), np.float16), [3]).kernel.name.startswith("split_kv")
     assert chosen("float16", 12) == chosen("float16", 264) == chosen("float16", 64, offset=2) == "naive_attention"
     monkeypatch.setattr("pagefault.attention.tensor_cores", lambda xp: False)
     assert chosen("float16", 64) == "split_kv"
@@ -207,6 +252,20 @@ def test_what_a_rung_does_not_take_is_named():
             "int8", k_scales=lambda c: c[2].astype(float))
     refused(ValueError, r"v_scales is a ndarray of float32 \[2, 2\], and k's scales", "int8", v_scales=lambda c: c[3][0].copy())
     refused(ValueError, r"k_scales is a NoneType of \? \[\], and k's scales", "int8", k_scales=lambda c: None)
+
+
+def test_what_no_rung_takes_is_named():
+    q, k = np.zeros((1, 2, 64), np.float16), np.zeros((1, 16, 2, 64), np.float16)
+    for error, match, arguments in (
+            (TypeError, "scale = '1' is not a number", dict(scale="1")), (TypeError, "scale = True is not", dict(scale=True)),
+            (ValueError, "out lies in the memory of q", dict(out=q)),
+            (ValueError, "split_tokens", dict(split_tokens=2**63)),
+            (RequestTooLarge, "2,147,483,647 tokens, and kernels count to", dict(seq_lens=[2**31 - 1]))):
+        with pytest.raises(error, match=match):
+            tensor_core_launch(**dict(q=q, k=k, v=k, seq_lens=[5]) | arguments)
+    odd = np.zeros(2 * 64 + 1, np.float16)[1:].reshape(1, 2, 64)
+    with pytest.raises(ValueError, match="q begins 2 bytes behind a multiple of 4"):
+        tensor_core_launch(odd, k, k, [5])
 
 
 def test_an_older_gpu_is_refused(monkeypatch):

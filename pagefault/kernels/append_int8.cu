@@ -8,7 +8,7 @@
 #include "common.cuh"
 
 constexpr int THREADS = 128;
-constexpr float LEAST_SCALE = 1e-9f;  // less than the least number of a half, divided by 127
+constexpr float LEAST_SCALE = 4e-10f;  // the least number of a half, divided by 127, is more
 
 struct NewTokens {  // of one block and KV head
   const long long* slots;
@@ -27,7 +27,7 @@ __device__ inline void append_one(NewTokens tokens, const float* x, signed char*
   largest = block_reduce(largest, partial, true);
   bool anew = tokens.slots[0] == tokens.first_slot;
   float before = anew ? 0 : *scale, needed = fmaxf(largest / 127, LEAST_SCALE), now = before < needed ? needed : before;
-  if (now != before && !anew)
+  if (now != before)
     for (int i = threadIdx.x; i < tokens.block_size * tokens.head_dim; i += THREADS) {
       signed char& byte = pool[i / tokens.head_dim * row + i % tokens.head_dim];
       byte = (signed char)rintf(byte * (before / now));

@@ -1,6 +1,6 @@
 // chunks.cuh - a batch cut into chunks, a thread block each, and how their results become one.
 //
-// A chunk is some of a sequence's tokens.  chunk_list() in attention.py makes them: none is longer than an
+// A chunk is some of a sequence's tokens.  chunk_list() in chunks.py makes them: none is longer than an
 // equal share of the GPU, and the longest come first, so that thread blocks end at about the same time
 // whatever the lengths are.
 #pragma once
@@ -22,6 +22,7 @@ __device__ inline bool is_last(int* arrived, int num_parts) {
     __threadfence();  // and all are counted before they are read
     if (last) atomicExch(arrived, 0);
   }
+  __syncwarp();
   return __shfl_sync(~0u, last, 0);
 }
 

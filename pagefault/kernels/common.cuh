@@ -3,6 +3,7 @@
 #include <cuda_fp16.h>
 
 constexpr float LOWEST = -3.402823466e38f;  // of a float: where a maximum starts
+#define NO_SCORE __int_as_float(0xff800000)  // -infinity, of a token that isn't there: whatever the others are, its weight is 0
 
 __device__ inline float to_float(float x) { return x; }
 __device__ inline float to_float(__half x) { return __half2float(x); }

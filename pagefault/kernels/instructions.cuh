@@ -59,8 +59,3 @@ template <int I, int J> __device__ inline unsigned two_of_bytes(unsigned bytes) 
   return x;
 }
 #endif
-
-__device__ inline unsigned two_halves(float low, float high) {
-  __half2 pair = __floats2half2_rn(low, high);
-  return *(unsigned*)&pair;
-}

@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(WARPS * 32, GROUP > 4 ? 1 : 2) split_kv(
         float score = 0;
         for (int i = 0; i < Piece::DIMS; ++i) score += query[g][i] * key[i];
         for (int flip = 1; flip < Piece::LANES; flip *= 2) score += __shfl_xor_sync(~0u, score, flip);
-        weight[u][g] = token + u * STEP < chunk.end ? score : LOWEST;
+        weight[u][g] = token + u * STEP < chunk.end ? score : NO_SCORE;
       }
     }
     #pragma unroll

@@ -24,7 +24,9 @@ template <typename T, int HEAD_DIM, int GROUP> struct Heads {
   using Tile = ::Tile<T, HEAD_DIM>;
   unsigned query[COLUMNS][HEAD_DIM / 16][2];
   float out[COLUMNS][HEAD_DIM / 16][4] = {};  // in units of v_scale
-  float top[COLUMNS][2], sum[COLUMNS][2] = {}, v_scale = 1;  // sum: of this lane's tokens alone
+  // Weights are 2^(score - base), where base is the largest score - ROOM: halves up to 2^15, so that small ones aren't 0.
+  static constexpr float ROOM = 15;
+  float base[COLUMNS][2], sum[COLUMNS][2] = {}, v_scale = 1;  // sum: of this lane's tokens alone
 
   __device__ Heads(const __half* q, int lane) {
     #pragma unroll
@@ -33,13 +35,14 @@ template <typename T, int HEAD_DIM, int GROUP> struct Heads {
       auto pairs = (const unsigned*)(q + head * HEAD_DIM);
       for (int i = 0; i < HEAD_DIM / 8; ++i)
         query[c][i / 2][i % 2] = head < GROUP ? pairs[i / 2 * 8 + Tile::query_pair(lane % 4, i % 2)] : 0;
-      top[c][0] = top[c][1] = LOWEST;
+      base[c][0] = base[c][1] = LOWEST;
     }
   }
 
   // Take in the first `count` tokens of a tile.  scale: of scores; new_v_scale: of the tile's values.
   __device__ void attend(const Tile& tile, int count, float scale, float new_v_scale, int lane) {
     unsigned a[2][4], weights[COLUMNS][2];
+    new_v_scale = fabsf(new_v_scale) < 1e-20f ? 1e-20f : new_v_scale;  // of a block of zeros it may be 0
     float x[COLUMNS][4] = {}, shrink = v_scale / new_v_scale;
     v_scale = new_v_scale;
     #pragma unroll
@@ -51,17 +54,20 @@ template <typename T, int HEAD_DIM, int GROUP> struct Heads {
     }
     #pragma unroll
     for (int c = 0; c < COLUMNS; ++c) {
-      for (int i = 0; i < 4; ++i) x[c][i] = lane / 4 + i / 2 * 8 < count ? x[c][i] * scale : LOWEST;
+      for (int i = 0; i < 4; ++i) x[c][i] = lane / 4 + i / 2 * 8 < count ? x[c][i] * scale : NO_SCORE;
       for (int h = 0; h < 2; ++h) {
-        float new_top = fmaxf(top[c][h], fmaxf(x[c][h], x[c][h + 2]));
-        for (int flip = 4; flip < 32; flip *= 2) new_top = fmaxf(new_top, __shfl_xor_sync(~0u, new_top, flip));
-        float keep = exp2f(top[c][h] - new_top);
-        top[c][h] = new_top;
-        x[c][h] = exp2f(x[c][h] - new_top), x[c][h + 2] = exp2f(x[c][h + 2] - new_top);
-        sum[c][h] = sum[c][h] * keep + x[c][h] + x[c][h + 2];
+        float new_base = fmaxf(base[c][h], fmaxf(x[c][h], x[c][h + 2]) - ROOM);
+        for (int flip = 4; flip < 32; flip *= 2) new_base = fmaxf(new_base, __shfl_xor_sync(~0u, new_base, flip));
+        float keep = exp2f(base[c][h] - new_base);
+        base[c][h] = new_base, sum[c][h] *= keep;
+        x[c][h] = exp2f(x[c][h] - new_base), x[c][h + 2] = exp2f(x[c][h + 2] - new_base);
         for (int i = 0; i < HEAD_DIM / 8; ++i) out[c][i / 2][i % 2 * 2 + h] *= keep * shrink;
       }
-      for (int i = 0; i < 2; ++i) weights[c][i] = transpose(two_halves(x[c][2 * i], x[c][2 * i + 1]));
+      for (int i = 0; i < 2; ++i) {
+        __half2 pair = __floats2half2_rn(x[c][2 * i], x[c][2 * i + 1]);
+        sum[c][0] += __low2float(pair), sum[c][1] += __high2float(pair);  // what V is multiplied with
+        weights[c][i] = transpose(*(unsigned*)&pair);
+      }
     }
     #pragma unroll
     for (int i = 0; i < HEAD_DIM / 32; ++i) {
@@ -78,7 +84,7 @@ template <typename T, int HEAD_DIM, int GROUP> struct Heads {
       int c = j / 2, h = j % 2, head = 8 * c + lane % 4 * 2 + h;
       for (int flip = 4; flip < 32; flip *= 2) sum[c][h] += __shfl_xor_sync(~0u, sum[c][h], flip);
       if (head >= GROUP) continue;
-      if (lane < 4) found[head].top = top[c][h], found[head].sum = sum[c][h];
+      if (lane < 4) found[head].top = base[c][h], found[head].sum = sum[c][h];
       for (int i = 0; i < HEAD_DIM / 8; ++i)
         found[head].out[i / 2 * 16 + Tile::result_dim(lane / 4, i % 2)] = out[c][i / 2][i % 2 * 2 + h] * v_scale;
     }

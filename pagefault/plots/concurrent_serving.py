@@ -35,7 +35,8 @@ def by_hand(runs, names="ABC"):
         for step in range(steps):
             ax.text(step + 0.47, y + 1.5 + len(run.states), run.free[step], ha="center", va="center", fontsize=7.5, color="#555555")
         if run.deadlock:
-            ax.text(steps + 0.3, y + 1.1 + len(run.states) / 2, f"step {steps + 1}: all wait for a page that another one has", va="center", fontsize=9)
+            text = f"step {steps + 1}: all wait for a page that another one has"
+            ax.text(steps + 0.3, y + 1.1 + len(run.states) / 2, text, va="center", fontsize=9)
         end = f"deadlock at step {steps + 1}" if run.deadlock else f"{steps} steps"
         facts.append(f"{title}: {end}, {len(run.preempted)} thrown out, {run.redone} tokens done again.")
         y += len(run.states) + 2.3
@@ -47,7 +48,8 @@ def timelines(runs):
     """Who runs, stalls, or does again what was lost: a row a seat, one policy below the other. runs: {title: Timeline}."""
     pictures = {title: seats(run.states) for title, run in runs.items()}
     longest, count = max(p.shape[1] for p in pictures.values()), max(map(len, pictures.values()))
-    ax = figure(0.021 * count * len(runs) + 1.3, title="Who runs (blue), stalls (black), does again what was lost (orange); white: empty")
+    title = "Who runs (blue), stalls (black), does again what was lost (orange); white: empty"
+    ax = figure(0.021 * count * len(runs) + 1.3, title=title)
     colors = np.array([[255, 255, 255]] + [[int(c[i : i + 2], 16) for i in (1, 3, 5)] for c in (BLUE, "#000000", ORANGE)], np.uint8)
     facts = []
     for i, (title, picture) in enumerate(pictures.items()):
