@@ -1,0 +1,256 @@
+"""What all checks share: a score, the first case that is wrong, and answers read so that nothing but a right value passes."""
+
+import html
+import inspect
+import os
+import zlib
+from functools import wraps
+from types import FunctionType
+
+import numpy as np
+
+from ..errors import whole
+from .running import Hangs, Raises, call_with_copies, describe, quiet
+
+SCALARS = (int, float, *sorted({t for t in np.sctypeDict.values() if np.dtype(t).kind in "iuf"}, key=str))
+_class_seed = []
+
+
+class Score(float):
+    """Points, as a number that shows as a report: str() in a terminal, a short list in a notebook.
+
+    rows: (points, title, Wrong or None) of each part; none if nothing was attempted.
+    """
+
+    def __new__(cls, rows, out_of):
+        self = super().__new__(cls, sum(points for points, _, wrong in rows if wrong is None))
+        self.rows, self.out_of = rows, out_of
+        return self
+
+    @property
+    def wrong(self):
+        """The first Wrong, None if there is none."""
+        return next((wrong for _, _, wrong in self.rows if wrong is not None), None)
+
+    def __repr__(self):
+        if not self.rows:
+            return "not attempted"
+        lines = [f"{float(self):g} of {self.out_of:g} points"]
+        lines += [f"  {'not yet' if wrong else 'right':8} {title}" for _, title, wrong in self.rows]
+        details = self.wrong.details() if self.wrong else []
+        return "\n".join(lines + [f"    {name + ':':10}{text}" for name, text in details])
+
+    __str__ = __repr__
+
+    def _repr_html_(self):
+        if not self.rows:
+            return "<p><b>Not attempted.</b></p>"
+        rows = "".join(f"<li><b>{'not yet' if wrong else 'right'}</b> {html.escape(title)}</li>" for _, title, wrong in self.rows)
+        details = "".join(f"<tr><th>{name}</th><td style='text-align:left;white-space:pre-wrap'>{html.escape(text)}</td></tr>"
+                          for name, text in (self.wrong.details() if self.wrong else []))
+        return (f"<p><b>{float(self):g} of {self.out_of:g} points</b></p><ul>{rows}</ul>"
+                + (f"<table>{details}</table>" if details else ""))
+
+
+class Wrong(Exception):
+    """A case in which an answer is wrong. What isn't text is shown by show(). hangs: it didn't come to an end."""
+
+    def __init__(self, given=None, expected=None, got=None, hint=None, hangs=False):
+        super().__init__(given, expected, got, hint)
+        self.given, self.expected, self.got, self.hint, self.hangs = given, expected, got, hint, hangs
+
+    def details(self):
+        parts = zip(("input", "expected", "got", "hint"), (self.given, self.expected, self.got, self.hint))
+        return [(name, part if isinstance(part, str) else show(part)) for name, part in parts if part is not None]
+
+
+def exercise(blank=None):
+    """Make a check of a function that gets the answers and returns parts: (points, title, run), where run raises a Wrong.
+
+    blank: a function of the answers that says whether they are still the stub; unless given, whether all are blank(). The
+    check never raises an Exception; parts behind one that hangs are not run.
+    """
+    def decorate(parts_of):
+        @wraps(parts_of)
+        def check(*answers):
+            with quiet():
+                parts = parts_of(*answers)
+                out_of = sum(points for points, _, _ in parts)
+                if (blank or all_blank)(*answers):
+                    return Score([], out_of)
+                rows, hung = [], None
+                for points, title, run in parts:
+                    wrong = hung or _wrong(run)
+                    hung = wrong if wrong and wrong.hangs else None
+                    rows.append((points, title, wrong))
+                return Score(rows, out_of)
+        return check
+    return decorate
+
+
+def _wrong(run):
+    """What is wrong with a part, None if nothing is."""
+    try:
+        run()
+    except Wrong as wrong:
+        return wrong
+    except (Raises, Hangs) as error:
+        return Wrong(got=str(error), hangs=isinstance(error, Hangs))
+    except Exception as error:
+        return Wrong(got=describe(error))
+
+
+def all_blank(*answers):
+    """Whether nothing was written: None, ..., or a function or class with nothing but a docstring; also in dicts and lists."""
+    return all(map(is_blank, answers))
+
+
+def is_blank(answer):
+    if answer is None or answer is ...:
+        return True
+    if is_any(answer, (list, tuple, dict)):
+        return all_blank(*(answer.values() if type(answer) is dict else answer)) if len(answer) else False
+    if type(answer) is FunctionType:
+        code = answer.__code__
+        empty = _nothing.__code__, _documented.__code__
+        return code.co_code in [e.co_code for e in empty] and all(c is None or c is answer.__doc__ for c in code.co_consts)
+    return False
+
+
+def _nothing():
+    ...
+
+
+def _documented():
+    """Nothing."""
+
+
+def compare(answer, cases, right, slips=(), read=None, mend="Work on a copy: the caller still needs its arguments."):
+    """Call an answer with each case's arguments; raises the Wrong of the first that isn't right.
+
+    right: the same in the module's own words, called afterwards. slips: {hint: the function that makes that mistake}.
+    read: turns what the answer returned into plain numbers, or raises TypeError; number() unless given.
+    """
+    read = read or number
+    for args in cases:
+        given = ", ".join(f"{name} = {show(arg)}" for name, arg in zip(inspect.signature(right).parameters, args))
+        try:
+            got, kept = call_with_copies(answer, *args)
+        except (Raises, Hangs) as error:
+            raise Wrong(given, right(*args), str(error), hangs=isinstance(error, Hangs)) from None
+        same(got, right(*args), given, lambda args=args: {hint: slip(*args) for hint, slip in dict(slips).items()}, read)
+        if not kept:
+            raise Wrong(given, "arguments that are as they were", "changed arguments", mend)
+
+
+def same(got, expected, given, slips=dict, read=None):
+    """Raise a Wrong unless `got` is read as `expected`. slips: a function that returns {hint: wrong value}."""
+    try:
+        value = (read or number)(got)
+    except TypeError as error:
+        raise Wrong(given, expected, got, str(error)) from None
+    if not close(value, expected):
+        with np.errstate(all="ignore"):
+            hints = [hint for hint, slip in slips().items() if close(value, slip)]
+        raise Wrong(given, expected, got, hints[0] if hints else None)
+
+
+def close(a, b, rtol=1e-6):
+    """Whether plain numbers, or arrays and lists of them, are the same; NaN is like nothing."""
+    a, b = np.asarray(a), np.asarray(b)
+    if a.shape != b.shape or a.dtype.kind not in "biuf" or b.dtype.kind not in "biuf":
+        return False
+    if a.dtype.kind != "f" and b.dtype.kind != "f":
+        return bool((a == b).all())
+    return bool(np.isclose(a, b, rtol=rtol, atol=1e-12 if b.dtype.kind == "f" else 0).all())
+
+
+def number(x):
+    """x as an int or a float, of Python or NumPy; raises TypeError for a bool, a text, NaN, or what only says that it is one."""
+    if type(x) is np.ndarray and x.shape == ():
+        x = x[()]
+    if not is_any(x, SCALARS):
+        raise TypeError(f"a number is needed, and this is {what(x)}")
+    x = x if is_any(x, (int, float)) else x.item()
+    if x != x:
+        raise TypeError("a number is needed, and this is NaN")
+    return int(x) if x == x // 1 and abs(x) < 2**53 else x
+
+
+def whole_number(x):
+    """x as an int; raises TypeError if it isn't a whole number."""
+    x = number(x)
+    if type(x) is not int:
+        raise TypeError(f"a whole number is needed, and this is {x:g}")
+    return x
+
+
+def numbers(x):
+    """A list, tuple or array of numbers as float64; raises TypeError."""
+    if type(x) is np.ndarray and x.dtype.kind in "iuf":
+        return x.astype(np.float64)
+    if not is_any(x, (list, tuple)):
+        raise TypeError(f"an array of numbers is needed, and this is {what(x)}")
+    rows = [numbers(item) if is_any(item, (list, tuple, np.ndarray)) else number(item) for item in x]
+    if len({np.shape(row) for row in rows}) > 1:
+        raise TypeError("an array of numbers is needed, and the parts of this have different lengths")
+    return np.array(rows, np.float64)
+
+
+def whole_numbers(x):
+    """A list, tuple or array of whole numbers as a list of int; raises TypeError."""
+    if not is_any(x, (list, tuple)) and not (type(x) is np.ndarray and x.ndim == 1):
+        raise TypeError(f"a list of whole numbers is needed, and this is {what(x)}")
+    return [whole_number(item) for item in x]
+
+
+def truth(x):
+    """x as a bool; raises TypeError for what isn't True or False."""
+    if not is_any(x, (bool, np.bool_)):
+        raise TypeError(f"True or False is needed, and this is {what(x)}")
+    return bool(x)
+
+
+def is_any(x, types):
+    """Whether x is of exactly one of the types; a reader's class, whose == may say anything, isn't asked."""
+    return any(type(x) is t for t in types)
+
+
+def what(x):
+    name = type(x).__name__
+    return "nothing (is there a return?)" if x is None else f"a{'n' * (name[0] in 'aeiou')} {name}"
+
+
+def show(x):
+    """A value for a report: short, the same everywhere, and without asking an object of an unknown class."""
+    if type(x) is np.ndarray:
+        if x.ndim > 1 or x.dtype.kind not in "biuf":
+            return f"an array {list(x.shape)} of {x.dtype}"
+        x = x.tolist()
+    if is_any(x, SCALARS) and not is_any(x, (int, float)):
+        x = x.item()
+    if type(x) is float:
+        return f"{x:.6g}"
+    if is_any(x, (list, tuple)):
+        items = [show(item) for item in x[:12]] + ["..."] * (len(x) > 12)
+        return f"[{', '.join(items)}]"
+    if type(x) is dict:
+        return "{" + ", ".join(f"{show(key)}: {show(value)}" for key, value in list(x.items())[:12]) + "}"
+    if is_any(x, (int, bool, str, type(None), np.bool_)):
+        return f"{x:,}" if type(x) is int else str(x)[:200]
+    return what(x)
+
+
+def use_class_seed(seed):
+    """Draw all numbers and hidden inputs of the exercises by this whole number: a class has one of its own."""
+    _class_seed[:] = [whole("seed", seed, 0, 2**32 - 1)]
+
+
+def class_seed():
+    """The class seed: the one given to use_class_seed, or $PAGEFAULT_CLASS_SEED, or 0."""
+    return _class_seed[0] if _class_seed else int(os.environ.get("PAGEFAULT_CLASS_SEED") or 0)
+
+
+def draws(name):
+    """A RandomState for the exercise of this name, by the class seed."""
+    return np.random.RandomState([class_seed(), zlib.crc32(name.encode())])

@@ -1,0 +1,93 @@
+"""A reader's kernel, run on the CPU: in both orders of threads, every access watched."""
+
+import re
+
+import numpy as np
+
+from ..cpu import on_cpu
+from ..errors import KernelError
+from ..kernel import Kernel
+from ..profile import NO_SYMBOLS
+from .base import Wrong, close, show, what
+from .running import describe
+
+SECONDS = 2.0  # of processor time a launch
+
+
+def compiled(source, name):
+    """A Kernel of a reader's source, or a Wrong."""
+    if type(source) is not str:
+        raise Wrong(expected="CUDA C, as text", got=what(source))
+    try:
+        kernel = Kernel(source, name)
+        kernel._cpu.library("races")
+        return kernel
+    except (KernelError, TypeError, OSError) as error:
+        lines = [line for line in str(error).splitlines() if "error" in line or "does not compile" in line]
+        raise Wrong(expected="a kernel that compiles", got="\n".join(lines[:4]) or describe(error),
+                    hint=f"The kernel's name is {name}." if "was not declared" in str(error) else None) from None
+
+
+def launch(kernel, grid, block, args, given, right, slips=dict, hint=None, races=True, shared_mem=0, rtol=1e-5):
+    """Launch a kernel with copies of args, first thread first and last thread first; raises the first Wrong.
+
+    given: the case in words. right: {index of an argument: the array that it must be afterwards}; other arrays must be as they
+    were. slips: a function that returns {hint: what this mistake makes of the first of them}. hint: for other mistakes. races: also raise a Wrong for
+    races and reads of what nobody wrote, once both results are right.
+    """
+    faults = []
+    for backwards in (False, True):
+        copies = [a.copy() if isinstance(a, np.ndarray) else a for a in args]
+        order = f"{given}; {'last' if backwards else 'first'} thread first"
+        try:
+            with on_cpu(backwards=backwards, time_limit=SECONDS):
+                found = kernel.check(grid, block, copies, shared_mem=shared_mem)
+        except KernelError as error:
+            if NO_SYMBOLS not in str(error):
+                text = str(error).removeprefix(f"{kernel.name}: ").splitlines()[0]
+                raise Wrong(order, got=text, hint=fault_hint(text), hangs="endless" in text) from None
+            found = ["a race, or an access outside of the arrays (its line needs addr2line or llvm-symbolizer)"]
+        except TypeError as error:
+            raise Wrong(given, "the parameters as they were", describe(error)) from None
+        outside = [fault for fault in found if fault.startswith("access outside")]
+        if outside:
+            raise Wrong(order, got=outside[0], hint=fault_hint(outside[0]))
+        faults += found
+        for i, array in right.items():
+            if not close(copies[i], array, rtol):
+                hints = [] if backwards else [hint for hint, wrong in slips().items() if close(copies[i], wrong, rtol)]
+                if backwards:
+                    hints = ["It was right the other way round: a thread uses what another has not written yet, or has changed."]
+                raise Wrong(order, *first_difference(kernel.names(len(args))[i], array, copies[i]), (hints + [hint])[0])
+        for i, (before, after) in enumerate(zip(args, copies)):
+            if isinstance(before, np.ndarray) and i not in right and before.tobytes() != after.tobytes():
+                raise Wrong(order, f"{kernel.names(len(args))[i]} as it was", "other numbers in it")
+    if faults and races:
+        raise Wrong(given, "no race", faults[0], "Right both ways this time, and on a GPU threads run in any order.")
+
+
+def first_difference(name, expected, got):
+    """The first place where two arrays differ, as texts: what is expected there, and what was got."""
+    at = tuple(np.argwhere(~np.isclose(got, expected, rtol=1e-5))[0])
+    place = name + "".join(f"[{i}]" for i in at)
+    return [f"{place} = {show(array[at])}" for array in (expected, got)]
+
+
+def fault_hint(text):
+    """What an error of a launch usually means."""
+    if "has" in text and "elements" in text:
+        return "The index goes past the array's end: which threads have nothing to do?"
+    if "endless" in text:
+        return "A loop doesn't come to an end."
+    if "barrier" in text or "__syncthreads" in text:
+        return "All threads of a thread block must come to the same barrier."
+    return None
+
+
+def same_source(answer, given):
+    """Whether a source is still the given one, but for comments and spaces."""
+    return type(answer) is str and _bare(answer) == _bare(given)
+
+
+def _bare(source):
+    return re.sub(r"\s+", "", re.sub(r"//[^\n]*|/\*.*?\*/", "", source, flags=re.S))
