@@ -10,6 +10,7 @@ from types import FunctionType
 import numpy as np
 
 from ..errors import whole
+from ..requests import Request
 from .running import Hangs, Raises, call_with_copies, describe, quiet
 
 SCALARS = (int, float, *sorted({t for t in np.sctypeDict.values() if np.dtype(t).kind in "iuf"}, key=str))
@@ -131,25 +132,44 @@ def compare(answer, cases, right, slips=(), read=None, mend="Work on a copy: the
     right: the same in the module's own words, called afterwards. slips: {hint: the function that makes that mistake}.
     read: turns what the answer returned into plain numbers, or raises TypeError; number() unless given.
     """
-    read = read or number
-    for args in cases:
+    read, slips = read or number, dict(slips)
+    for i, args in enumerate(cases):
         given = ", ".join(f"{name} = {show(arg)}" for name, arg in zip(inspect.signature(right).parameters, args))
         try:
             got, kept = call_with_copies(answer, *args)
         except (Raises, Hangs) as error:
             raise Wrong(given, right(*args), str(error), hangs=isinstance(error, Hangs)) from None
-        same(got, right(*args), given, lambda args=args: {hint: slip(*args) for hint, slip in dict(slips).items()}, read)
+        try:
+            same(got, right(*args), given, lambda args=args: {hint: slip(*args) for hint, slip in slips.items()}, read)
+        except Wrong as wrong:
+            if wrong.hint in slips:
+                wrong.hint = _mistake(answer, cases[i:], slips, read)
+            raise
         if not kept:
             raise Wrong(given, "arguments that are as they were", "changed arguments", mend)
 
 
-def same(got, expected, given, slips=dict, read=None):
+def _mistake(answer, cases, slips, read):
+    """The hint whose mistake gives what an answer gives in the most of these cases."""
+    agree = dict.fromkeys(slips, 0)
+    for args in cases:
+        try:
+            value = read(call_with_copies(answer, *args)[0])
+        except (Raises, Hangs, TypeError):
+            continue
+        with np.errstate(all="ignore"):
+            for hint, slip in slips.items():
+                agree[hint] += close(value, slip(*args))
+    return max(agree, key=agree.get)
+
+
+def same(got, expected, given, slips=dict, read=None, rtol=1e-6):
     """Raise a Wrong unless `got` is read as `expected`. slips: a function that returns {hint: wrong value}."""
     try:
         value = (read or number)(got)
     except TypeError as error:
         raise Wrong(given, expected, got, str(error)) from None
-    if not close(value, expected):
+    if not close(value, expected, rtol):
         with np.errstate(all="ignore"):
             hints = [hint for hint, slip in slips().items() if close(value, slip)]
         raise Wrong(given, expected, got, hints[0] if hints else None)
@@ -232,10 +252,13 @@ def show(x):
     if type(x) is float:
         return f"{x:.6g}"
     if is_any(x, (list, tuple)):
-        items = [show(item) for item in x[:12]] + ["..."] * (len(x) > 12)
+        items = [str(item) if type(item) is int else show(item) for item in x[:12]] + ["..."] * (len(x) > 12)
         return f"[{', '.join(items)}]"
     if type(x) is dict:
-        return "{" + ", ".join(f"{show(key)}: {show(value)}" for key, value in list(x.items())[:12]) + "}"
+        items = [f"{key if type(key) is int else show(key)}: {show(value)}" for key, value in list(x.items())[:6]]
+        return f"{{{', '.join(items + ['...'] * (len(x) > 6))}}}"
+    if type(x) is Request:
+        return f"Request({x.prompt_tokens}, {x.output_tokens})"
     if is_any(x, (int, bool, str, type(None), np.bool_)):
         return f"{x:,}" if type(x) is int else str(x)[:200]
     return what(x)

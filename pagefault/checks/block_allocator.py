@@ -87,8 +87,6 @@ def pages_to_grow(answer):
              "The last page may have room: new tokens go there first.": lambda length, n, b: -(-n // b),
              "Round up, both times: a page that is begun needs its frame.": lambda length, n, b: (length + n) // b - length // b,
              "Round up: a page that is begun needs its frame.": lambda length, n, b: n // b,
-             "When the last page is just full there is no frame for the next token yet, and none too many.":
-                 lambda length, n, b: (length + n) // b + 1 - (length // b + 1),
              "A page that is just filled needs no frame behind it.": lambda length, n, b: (length + n) // b + 1 - -(-length // b)}
     edges = [(size * k + d, n, size) for size, k, d, n in
              ((4, 1, -1, 1), (4, 1, 0, 1), (16, 2, 0, 16), (16, 3, -1, 2), (16, 0, 0, 1), (8, 1, 1, 7))]

@@ -12,6 +12,7 @@ from .base import Wrong, close, show, what
 from .running import describe
 
 SECONDS = 2.0  # of processor time a launch
+NO_WORK = "The index goes past the array's end: which threads have nothing to do?"
 
 
 def compiled(source, name):
@@ -28,11 +29,13 @@ def compiled(source, name):
                     hint=f"The kernel's name is {name}." if "was not declared" in str(error) else None) from None
 
 
-def launch(kernel, grid, block, args, given, right, slips=dict, hint=None, races=True, shared_mem=0, rtol=1e-5):
+def launch(kernel, grid, block, args, given, right, slips=dict, hint=None, outside=NO_WORK, races=True, shared_mem=0,
+           rtol=1e-5):
     """Launch a kernel with copies of args, first thread first and last thread first; raises the first Wrong.
 
     given: the case in words. right: {index of an argument: the array that it must be afterwards}; other arrays must be as they
-    were. slips: a function that returns {hint: what this mistake makes of the first of them}. hint: for other mistakes. races: also raise a Wrong for
+    were. slips: a function that returns {hint: what this mistake makes of the first of them}. hint: for other mistakes; outside: for
+    an access outside of the arrays. races: also raise a Wrong for
     races and reads of what nobody wrote, once both results are right.
     """
     faults = []
@@ -49,9 +52,9 @@ def launch(kernel, grid, block, args, given, right, slips=dict, hint=None, races
             found = ["a race, or an access outside of the arrays (its line needs addr2line or llvm-symbolizer)"]
         except TypeError as error:
             raise Wrong(given, "the parameters as they were", describe(error)) from None
-        outside = [fault for fault in found if fault.startswith("access outside")]
-        if outside:
-            raise Wrong(order, got=outside[0], hint=fault_hint(outside[0]))
+        for fault in found:
+            if fault.startswith("access outside"):
+                raise Wrong(order, got=fault, hint=outside)
         faults += found
         for i, array in right.items():
             if not close(copies[i], array, rtol):
@@ -75,8 +78,6 @@ def first_difference(name, expected, got):
 
 def fault_hint(text):
     """What an error of a launch usually means."""
-    if "has" in text and "elements" in text:
-        return "The index goes past the array's end: which threads have nothing to do?"
     if "endless" in text:
         return "A loop doesn't come to an end."
     if "barrier" in text or "__syncthreads" in text:
