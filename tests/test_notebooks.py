@@ -13,12 +13,34 @@ NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 EXECUTED = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.name)
 
 
+EXERCISE = {"exercise-text", "exercise", "check", "solution"}
+
+
+def tags(cell):
+    return set(cell["metadata"].get("tags", []))
+
+
+def every_cell(path):
+    return json.loads(path.read_text(encoding="utf-8"))["cells"]
+
+
 def cells(path, kind="code"):
-    return [c for c in json.loads(path.read_text(encoding="utf-8"))["cells"] if c["cell_type"] == kind]
+    return [c for c in every_cell(path) if c["cell_type"] == kind]
+
+
+def course_cells(path):
+    """The cells without those of the exercises; a text that an exercise parts in two is one."""
+    kept = []
+    for cell in every_cell(path):
+        if tags(cell) & EXERCISE:
+            continue
+        if not (cell["id"].endswith("-rest") and kept[-1]["cell_type"] == "markdown"):
+            kept.append(cell)
+    return kept
 
 
 def core(path):
-    every = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    every = course_cells(path)
     return next((i for i, c in enumerate(every) if "## Deep dive" in "".join(c["source"])), len(every))
 
 
@@ -36,24 +58,36 @@ def test_it_carries_nothing_of_the_machine_it_was_executed_on(path):
     assert metadata == {"kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
                         "language_info": {"name": "python"}}
     assert not re.search(r"/(home|root|tmp|work|Users)/|20\d\d-\d\d-\d\dT|0x[0-9a-f]{6}", text)
-    assert all(set(c["metadata"]) <= {"tags"} for c in cells(path))
+    assert all(set(c["metadata"]) <= {"tags", "pagefault"} for c in cells(path))
 
 
 @EXECUTED
 def test_its_outputs_do_not_depend_on_versions(path):
     for cell in cells(path):
+        if "check" in tags(cell):  # whose text is the module's own: see the next test
+            continue
         shown = [set(o.get("data", {})) for o in cell["outputs"] if o["output_type"] == "execute_result"]
         assert not shown, f"a bare value ends the cell: {''.join(cell['source'])[-80:]}"
 
 
 @EXECUTED
+def test_its_exercises_are_blank_and_each_has_its_four_cells(path):
+    kinds = [kind for c in every_cell(path) for kind in tags(c) & EXERCISE]
+    assert kinds == ["exercise-text", "exercise", "check", "solution"] * (len(kinds) // 4)
+    checks = [c for c in cells(path) if "check" in tags(c)]
+    assert [c["outputs"][0]["data"]["text/plain"] for c in checks] == [["not attempted"]] * len(checks)
+    assert [c["metadata"]["pagefault"]["exercise"] for c in checks] == [f"{path.name[0]}.{i + 1}" for i in range(len(checks))]
+
+
+@EXECUTED
 def test_its_cells_are_short_and_its_outputs_are_read(path):
-    lengths = sorted(len(c["source"]) for c in cells(path))
+    code = [c for c in course_cells(path) if c["cell_type"] == "code"]
+    lengths = sorted(len(c["source"]) for c in code)
     assert lengths[len(lengths) // 2] <= 6 and lengths[-1] <= 25
     assert core(path) <= 40
-    every = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    every = course_cells(path)
     pairs = [(a, b) for a, b in zip(every, every[1:]) if a["cell_type"] == b["cell_type"] == "code" and a["outputs"]]
-    assert len(pairs) <= len(cells(path)) // 8
+    assert len(pairs) <= len(code) // 8
 
 
 SMALL = {

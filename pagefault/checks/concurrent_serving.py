@@ -6,35 +6,15 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from ..errors import Deadlock, Livelock, RequestTooLarge, whole
-from ..jobs import published_requests
-from ..policies import requester, watermark
+from ..errors import RequestTooLarge
 from ..requests import Request
-from ..simulator import simulate
-from .base import Wrong, class_seed, compare, draws, exercise, is_any, number, same, show, truth, what, whole_number, whole_numbers
+from .base import Wrong, class_seed, compare, draws, exercise, same
+from .contest import Lab, setting, victim
 from .running import Raises, call
+from .values import is_any, number, show, truth, whole_numbers
 
+__all__ = ["Lab", "a_swap", "a_trace", "may_start", "play", "setting", "swap_rate", "trace", "victim"]
 ROWS = 6  # steps that exercise 4.1 asks for
-LOOKED_AT = ("number", "prompt_tokens", "total_tokens", "num_tokens", "num_blocks", "generated", "remaining", "loss", "preemptions")
-
-
-class Seen:
-    """What a victim rule may look at of a sequence; it can't be changed."""
-
-    __slots__ = ("_seq",)
-
-    def __init__(self, seq):
-        object.__setattr__(self, "_seq", seq)
-
-    def __getattr__(self, name):
-        if name not in LOOKED_AT:
-            raise AttributeError(f"a sequence has {', '.join(LOOKED_AT)}, and not {name}")
-        return getattr(self._seq, name)
-
-    def __setattr__(self, name, value):
-        raise AttributeError("a rule only chooses")
-
-
 def play(requests, steps, patience=2, keeps_tokens=False, kept_pages=0, late=False, num_blocks=8, size=4):
     """Tokens of each request (0: it waits in the line) and free pages after each step, as exercise 4.1 says it; or with a mistake:
     who is preempted keeps its tokens or some pages, or pages that are given back serve in the next step."""
@@ -98,13 +78,15 @@ MISTAKES = {
 
 
 def a_trace():
-    """Print the requests of exercise 4.1, and where they are before the steps that are asked for."""
+    """Print the requests of exercise 4.1, and where they are before the steps that are asked for; also returns them."""
     requests, first = _trace(class_seed())
     for name, r in zip("ABC", requests):
         print(f"{name}: {r.prompt_tokens} -> {r.total_tokens} tokens", end="; ")
     print("8 pages of 4")
-    print(f"after step {first}: A, B, C have {play(requests, first)[-1][:3]} tokens, {play(requests, first)[-1][3]} pages are free;",
+    *tokens, free = play(requests, first)[-1]
+    print(f"after step {first}: A, B, C have {tokens} tokens, {free} pages are free;",
           f"the next steps are {first + 1} to {first + ROWS}")
+    return SimpleNamespace(requests=requests, first=first)
 
 
 @exercise()
@@ -120,10 +102,12 @@ def trace(answer):
                 raise Wrong(expected=f"{ROWS} rows: A, B, C, free pages", got=answer)
             for i in rows:
                 before = f"step {first + 1 + i}, after {right[i - 1] if i else play(requests, first)[-1]}"
-                same(answer[i], right[i], before, lambda i=i: {h: w[i] for h, w in wrong.items() if w[:i] == right[:i]}, whole_numbers)
+                slips = {hint: rows[i] for hint, rows in wrong.items() if rows[:i] == right[:i]}
+                same(answer[i], right[i], before, lambda slips=slips: slips, whole_numbers)
         return 1, title, run
 
-    return [part(range(2), "until somebody is thrown out"), part(range(4), "and the step after"), part(range(ROWS), "all six steps")]
+    return [part(range(2), "until somebody is thrown out"), part(range(4), "and the step after"),
+            part(range(ROWS), "all six steps")]
 
 
 def right_start(request, num_running, num_free, num_blocks, block_size, share):
@@ -159,9 +143,10 @@ def may_start(answer):
     def cases(count, running=True):
         found = []
         while len(found) < count:
-            size, blocks, share = int(random.choice([4, 16])), 10 * int(random.randint(5, 12)), float(random.choice([0.1, 0.2, 0.3]))
+            size, blocks = int(random.choice([4, 16])), 8 * int(random.randint(6, 15))
+            share = float(random.choice([0.125, 0.25, 0.375]))  # no rounding: the edge is one for everybody
             request = Request(size * int(random.randint(2, 6)) + int(random.randint(1, size)), int(random.randint(60, 120)))
-            edge = -(-request.prompt_tokens // size) + round(share * blocks * (1 if running else 0)) + int(random.choice([-1, 0, 1, 9]))
+            edge = -(-request.prompt_tokens // size) + int(share * blocks) + int(random.choice([-1, 0, 1, 9]))
             free = min(edge, blocks) if running else blocks
             if -(-request.total_tokens // size) <= blocks:
                 found.append((request, int(random.randint(1, 9)) if running else 0, free, blocks, size, share))
@@ -171,7 +156,8 @@ def may_start(answer):
         return [(Request(30, 10), 0, 10, 10, 4, 0.3), (Request(150, 10), 0, 10, 10, 16, 0.2), *cases(2, False)]
 
     def too_large():
-        for case in ((Request(12, 29), 0, 10, 10, 4, 0.0), (Request(100, 61), 3, 2, 10, 16, 0.1), (Request(41, 1), 2, 0, 10, 4, 0.0)):
+        never = (Request(12, 29), 0, 10, 10, 4, 0.0), (Request(100, 61), 3, 2, 10, 16, 0.1), (Request(41, 1), 2, 0, 10, 4, 0.0)
+        for case in never:
             given = ", ".join(f"{name} = {show(x)}" for name, x in zip(signature(right_start).parameters, case))
             try:
                 got = call(answer, *case)
@@ -187,48 +173,6 @@ def may_start(answer):
             (1, "a lone request", lambda: compare(answer, lone(), right_start, hints, truth)), (1, "what never fits", too_large)]
 
 
-@exercise()
-def victim(answer):
-    """Exercise 4.3: a rule for who gives way that reaches 2.2 times the reserving server, on jobs that were not seen before."""
-    seeds, known = draws("4.3").randint(100, 2**31, 3).tolist(), {}
-
-    def rule_for(shown):
-        def rule(needy, running):
-            seen = [shown.setdefault(seq, Seen(seq)) for seq in running]
-            chosen = answer(shown.setdefault(needy, Seen(needy)), list(seen))
-            for seq, one in zip(running, seen):
-                if chosen is one:
-                    return seq
-            raise TypeError(f"the rule returns one of running, and this is {what(chosen)}")
-        return rule
-
-    def times(seed):
-        jobs, common = published_requests(2048, seed), dict(num_blocks=4096, workers=128, like_threads=True, jump=True)
-        reserving = simulate(jobs, reserve=2048, **common).summary["steps"]
-        given = f"2,048 jobs of seed {seed}, 4,096 pages of 16, 128 workers"
-        rules = dict(victim=rule_for({}), patience=0, max_steps=reserving)
-        try:
-            steps = call(lambda: simulate(jobs, **rules, **common).summary["steps"], seconds=20)
-        except Raises as error:
-            if type(error.error) is Livelock:
-                return given, 0, f"not done after {reserving:,} steps, which the reserving server needs"
-            return given, 0, str(error)
-        return given, reserving / steps, f"{reserving / steps:.2f} times"
-
-    def reaches(least, some):
-        def run():
-            for seed in some:
-                given, found, text = known[seed] = known.get(seed) or times(seed)
-                if found < least:
-                    raise Wrong(given, f"at least {least:g} times the reserving server" if least else "done", text,
-                                "Whoever gives way has all it produced to do again: let that be little, and let somebody get on."
-                                if found or "not done" in text else None)
-        return run
-
-    return [(1, "quicker than the server that reserves", reaches(1, seeds[:1])), (1, "2.2 times as quick", reaches(2.2, seeds[:1])),
-            (1, "and on two more seeds", reaches(2.2, seeds))]
-
-
 def a_swap():
     """Print the model and the GPU of exercise 4.4, and return them."""
     random = draws("4.4")
@@ -236,7 +180,8 @@ def a_swap():
         bytes_per_token=2 * int(random.choice([28, 36, 48])) * int(random.choice([4, 8])) * 128 * 2,
         parameters=float(random.choice([7, 9, 14, 32])) * 1e9, flops=float(random.choice([200, 300, 500])) * 1e12,
         tokens=int(random.choice([1200, 2400, 3600])), batch=int(random.choice([16, 48, 64])))
-    print(f"{swap.bytes_per_token:,} bytes a token, {swap.parameters / 1e9:.0f} billion parameters, {swap.flops / 1e12:.0f} TFLOP a second;",
+    print(f"{swap.bytes_per_token:,} bytes a token, {swap.parameters / 1e9:.0f} billion parameters,",
+          f"{swap.flops / 1e12:.0f} TFLOP a second;",
           f"the victim has {swap.tokens:,} tokens, {swap.batch} others run")
     return swap
 
@@ -253,72 +198,3 @@ def swap_rate(answer):
              "In GB a second: divide by 10^9.": rate * 1e9}
     given = f"{s.bytes_per_token:,} bytes a token, {s.parameters:.3g} parameters, {s.flops:.3g} FLOP a second"
     return [(2, "the rate, within 1%", lambda: same(answer, rate, given, lambda: slips, number, rtol=0.01))]
-
-
-@cache
-def _lab(seed):
-    """The mix of exercise 4.5: shortest and longest output, longest prompt."""
-    random = draws("4.5")
-    return int(random.randint(20, 120)), int(random.randint(800, 1100)), int(random.randint(40, 80))
-
-
-@cache
-def _rate(seed, draw, share, workers):
-    """Tokens a step that aren't thrown away: 400 requests, 1,024 pages of 16, the published rule."""
-    low, high, prompt = _lab(seed)
-    random = np.random.RandomState([seed, draw])
-    jobs = [Request(int(p), int(n)) for p, n in zip(random.randint(10, prompt, 400), random.randint(low, high, 400))]
-    tokens = sum(r.output_tokens for r in jobs)
-    try:
-        done = simulate(jobs, 1024, 16, victim=requester, patience=32, workers=workers, admission=watermark(share), jump=True,
-                        like_threads=True, max_steps=tokens // 8)
-    except (Livelock, Deadlock):
-        return 0.0
-    return tokens / done.summary["steps"]
-
-
-class Lab:
-    """A server for an unknown mix of requests; at most 12 runs can be had of it."""
-
-    def __init__(self):
-        self.runs = 0
-
-    def run(self, share, workers):
-        """Tokens a step with so large a reserve and so many workers, on two draws of 400 requests."""
-        share, workers = float(number(share)), whole("workers", workers, 1, 512)
-        if not 0 <= share < 1:
-            raise ValueError(f"share = {share}, it is from 0 to below 1")
-        if self.runs == 12:
-            raise RuntimeError("12 runs are all there are: which setting was best?")
-        self.runs += 1
-        return sum(_rate(class_seed(), draw, share, workers) for draw in (1, 2)) / 2
-
-
-@exercise()
-def setting(answer):
-    """Exercise 4.5: a reserve and a number of workers for an unseen mix, on draws that were not seen before."""
-    def rate(share, workers):
-        return sum(_rate(class_seed(), draw, share, workers) for draw in (3, 4)) / 2
-
-    def run(within):
-        if not is_any(answer, (tuple, list)) or len(answer) != 2:
-            raise Wrong(expected="(share, workers)", got=answer)
-        try:
-            share, workers = float(number(answer[0])), whole_number(answer[1])
-        except TypeError as error:
-            raise Wrong(expected="(share, workers)", got=answer, hint=str(error)) from None
-        if not 0 <= share < 1 or not 1 <= workers <= 512:
-            raise Wrong(expected="a share from 0 to below 1, and 1 to 512 workers", got=answer,
-                        hint="A percentage is a hundredth." if share >= 1 else None)
-        best = max(rate(s, w) for s in (0.05, 0.1, 0.2) for w in (24, 32, 40, 48, 64))
-        mine = rate(share, workers)
-        if mine < (1 - within) * best:
-            fewer, less = rate(share, max(1, workers // 2)) > mine, rate(max(0.0, share - 0.15), workers) > mine
-            raise Wrong(f"share {share:g}, {workers} workers, two other draws of the same mix",
-                        f"at least {(1 - within) * best:.1f} tokens a step", f"{mine:.1f}",
-                        "With half the workers it is more: they push each other out." if fewer else
-                        "With a smaller reserve it is more: pages lie idle." if less else
-                        "With more workers it is more: pages lie idle." if rate(share, 2 * workers) > mine else
-                        "A larger reserve helps.")
-    return [(1, "within 15% of the best", lambda: run(0.15)), (1, "within 5% of the best", lambda: run(0.05))]
-

@@ -8,8 +8,9 @@ from ..cpu import on_cpu
 from ..errors import KernelError
 from ..kernel import Kernel
 from ..profile import NO_SYMBOLS
-from .base import Wrong, close, show, what
+from .base import Wrong
 from .running import describe
+from .values import close, show, what
 
 SECONDS = 2.0  # of processor time a launch
 NO_WORK = "The index goes past the array's end: which threads have nothing to do?"
@@ -34,8 +35,8 @@ def launch(kernel, grid, block, args, given, right, slips=dict, hint=None, outsi
     """Launch a kernel with copies of args, first thread first and last thread first; raises the first Wrong.
 
     given: the case in words. right: {index of an argument: the array that it must be afterwards}; other arrays must be as they
-    were. slips: a function that returns {hint: what this mistake makes of the first of them}. hint: for other mistakes; outside: for
-    an access outside of the arrays. races: also raise a Wrong for
+    were. slips: a function that returns {hint: what this mistake makes of the first of them}. hint: for other mistakes;
+    outside: for an access outside of the arrays. races: also raise a Wrong for
     races and reads of what nobody wrote, once both results are right.
     """
     faults = []

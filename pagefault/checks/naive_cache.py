@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from .base import Wrong, compare, draws, exercise, number, numbers, same
+from .base import Wrong, compare, draws, exercise, same
 from .cuda import compiled, launch, same_source
+from .values import number, numbers
 
 ADD_SCALED = """
 __global__ void add_scaled(const float* x, float* y, float a, int n) {
@@ -62,13 +63,7 @@ def weights(answer):
              "Only the weights are asked for that count, and 0 for each of the others.": lambda s, n: right_weights(s[:n], n)}
 
     def run(cases, hint):
-        def part():
-            try:
-                compare(answer, cases, right_weights, slips, numbers)
-            except Wrong as wrong:
-                wrong.hint = wrong.hint or hint
-                raise
-        return part
+        return lambda: compare(answer, cases, right_weights, slips, numbers, hint)
 
     large = "exp() of anything above 709 is infinite: the largest of the scores that count must be taken off first."
     nan = "Behind the length anything may stand, NaN too, and NaN times 0 is NaN: leave those scores out of every sum and maximum."
@@ -119,7 +114,8 @@ def add_scaled_part(source, shapes):
         for n, grid, threads in shapes:
             x, y, a = random.permutation(n).astype("f") + 1, random.permutation(n).astype("f"), float(random.randint(2, 9))
             slips = {"y is to be added to: y[i] += ..., not y[i] = ...": a * x,
-                     "Every thread block did the same items: i needs blockIdx.x too, so that each thread has its own.": y + grid * a * x,
+                     "Every thread block did the same items: i needs blockIdx.x too, so that each thread has its own.":
+                         y + grid * a * x,
                      "Every thread block did the first items: i needs blockIdx.x too, so that each thread has its own.":
                          np.where(np.arange(n) < threads, y + grid * a * x, y),
                      "Some items were left out: a thread takes i, and then i + all threads of the grid, and so on.":

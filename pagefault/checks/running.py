@@ -21,7 +21,8 @@ class Hangs(Exception):
     """The code didn't come to an end. stopped: it could be ended; otherwise it goes on until the program ends."""
 
     def __init__(self, seconds, stopped):
-        super().__init__(f"still running after {seconds:g} seconds" + ("" if stopped else "; it can't be stopped: restart the kernel"))
+        unless = "" if stopped else "; it can't be stopped: restart the kernel"
+        super().__init__(f"still running after {seconds:g} seconds{unless}")
 
 
 class Raises(Exception):

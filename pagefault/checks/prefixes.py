@@ -1,0 +1,98 @@
+"""The check of pages found again: exercise 2.6."""
+
+from .base import compare, draws, exercise
+from .values import whole_numbers
+
+
+def right_pages(tokens, cached, block_size, key):
+    found, parent, before = [], 0, None
+    for start in range(0, len(tokens) - block_size + 1, block_size):
+        page = tuple(tokens[start : start + block_size])
+        parent = key(parent, page)
+        entry = cached.get(parent)
+        if entry is None or entry[1:] != (page, before):
+            break
+        found.append(entry[0])
+        before = entry[0]
+    return found
+
+
+def good_key(parent, page):
+    return hash((parent, page))
+
+
+def weak_key(parent, page):
+    """A key that many pages have."""
+    return (parent + sum(page)) % 5 + 1
+
+
+@exercise()
+def find_pages(answer):
+    """Exercise 2.6: pages of a prompt that are cached, found by keys that depend on all before."""
+    random = draws("2.6")
+
+    def cache_of(prompts, size, key):
+        """A cache of the full pages of some prompts; of pages with one key the first stays."""
+        cached, blocks = {}, iter(random.permutation(90).tolist())
+        for tokens in prompts:
+            parent, before = 0, None
+            for start in range(0, len(tokens) - size + 1, size):
+                page = tuple(tokens[start : start + size])
+                parent = key(parent, page)
+                entry = cached.setdefault(parent, (next(blocks), page, before))
+                if entry[1:] != (page, before):
+                    break
+                before = entry[0]
+        return cached
+
+    def words(n):
+        return random.randint(100, 900, n).tolist()
+
+    def slips(alone, trusting, skipping):
+        return {"A page's key depends on the key of the page before it, and so on to the first.": alone,
+                "A key is only a hint: compare the page's tokens, and the block before it.": trusting,
+                "What lies behind a page that isn't cached can't be used: stop there.": skipping}
+
+    def alone(tokens, cached, size, key):
+        return [cached[k][0] for i in range(0, len(tokens) - size + 1, size)
+                if (k := key(0, tuple(tokens[i : i + size]))) in cached]
+
+    def trusting(tokens, cached, size, key):
+        found, parent = [], 0
+        for i in range(0, len(tokens) - size + 1, size):
+            parent = key(parent, tuple(tokens[i : i + size]))
+            if parent not in cached:
+                break
+            found.append(cached[parent][0])
+        return found
+
+    def skipping(tokens, cached, size, key):
+        found, parent = [], 0
+        for i in range(0, len(tokens) - size + 1, size):
+            parent = key(parent, tuple(tokens[i : i + size]))
+            found += [cached[parent][0]] if parent in cached else []
+        return found
+
+    def part(cases, hint):
+        return lambda: compare(answer, cases, right_pages, slips(alone, trusting, skipping), whole_numbers, hint)
+
+    system, first, second = words(8), words(9), words(6)
+    cached = cache_of([system + first, system + second], 4, good_key)
+    holes = {k: v for k, v in cached.items() if v[1] != tuple(system[4:8])}  # as if that page had been evicted
+    tail = system + first[:2]
+    second_key = good_key(good_key(0, tuple(system[:4])), tuple(system[4:]))
+    with_tail = cached | {good_key(second_key, tuple(first[:2])): (95, tuple(first[:2]), cached[second_key][0])}
+    plain = [(system + first, cached, 4, good_key), (system + words(5), cached, 4, good_key), (words(9), cached, 4, good_key),
+             (system[:8], cached, 4, good_key), ([], cached, 4, good_key)]
+    order = [(first + system, cached, 4, good_key), (first[:4] + system[4:8] + first, cached, 4, good_key),
+             (system + first, holes, 4, good_key), (system[4:] + system[:4], cached, 4, good_key)]
+    partial = [(tail, with_tail, 4, good_key), (system[:3], cached, 4, good_key)]
+    one, other = [1, 2, 3], [3, 2, 1]  # as sums they are the same
+    weak = cache_of([one + [4, 5, 6], words(9)], 3, weak_key)
+    prompts = one + [4, 5, 6, 7], other + [4, 5, 6, 7], one + [6, 5, 4], [2, 3, 1] + [4, 5, 6]
+    before = {weak_key(0, (1, 2, 3)): (40, (1, 2, 3), None), weak_key(weak_key(0, (1, 2, 3)), (4, 5, 6)): (41, (4, 5, 6), 7)}
+    collisions = [(prompt, weak, 3, weak_key) for prompt in prompts] + [(one + [4, 5, 6], before, 3, weak_key)]
+    return [(1, "as many pages as are cached in a row", part(plain, "The frame of each full page, until one isn't cached.")),
+            (1, "the same page after other pages", part(order, "What lies behind a page that isn't cached can't be used.")),
+            (1, "a page that isn't full", part(partial, "Only full pages have a key.")),
+            (1, "keys that collide", part(collisions, "A key is only a hint: compare the page's tokens, and the frame before."))]

@@ -1,0 +1,174 @@
+"""Checks of a reader's kernels over pages: exercises 3.1, 3.6 and 3.7."""
+
+import numpy as np
+
+from ..reference import gathered, reference_attention
+from .base import draws, exercise
+from .cuda import compiled, launch, same_source
+
+WALK = """
+#include "naive_attention.cu"
+
+__global__ void my_attention(const float* q, const float* k, const float* v, const int* block_tables, const int* seq_lens,
+                             float* out, int max_blocks, int block_size, int num_kv_heads, int head_dim, float scale) {
+  int seq = blockIdx.x, head = blockIdx.y, num_heads = gridDim.y, kv_head = head / (num_heads / num_kv_heads);
+  long long mine = ((long long)seq * num_heads + head) * head_dim;
+  auto row = [&](int token) -> long long {
+    return 0;  // three lines: the token's block, its slot, and where the slot's row of kv_head begins
+  };
+  attend(q + mine, k, v, seq_lens[seq], out + mine, head_dim, scale, row);
+}"""
+
+GROUPS = """
+__device__ int kv_head_of(int head, int num_heads, int num_kv_heads) {
+  return 0;  // one line
+}
+
+__global__ void kv_heads(int* out, int num_heads, int num_kv_heads) {
+  int head = threadIdx.x;
+  if (head < num_heads) out[head] = kv_head_of(head, num_heads, num_kv_heads);
+}"""
+
+UNMASKED = """
+__global__ void decode(const float* q, const float* k, const float* v, const int* tables, const int* seq_lens, float* out,
+                       int max_blocks) {  // one head of 32 numbers, pages of 4; a warp for each sequence
+  int seq = blockIdx.x, d = threadIdx.x, seq_len = seq_lens[seq];
+  float top = -1e30f, sum = 0, total = 0;
+  for (int page = 0; page < (seq_len + 3) / 4; ++page) {
+    long long block = tables[seq * max_blocks + page];
+    for (int offset = 0; offset < 4; ++offset) {
+      long long at = (block * 4 + offset) * 32 + d;
+      float score = q[seq * 32 + d] * k[at];
+      for (int flip = 16; flip > 0; flip /= 2) score += __shfl_xor_sync(~0u, score, flip);
+      float new_top = fmaxf(top, score), keep = expf(top - new_top), weight = expf(score - new_top);
+      top = new_top, sum = sum * keep + weight, total = total * keep + weight * v[at];
+    }
+  }
+  out[seq * 32 + d] = total / sum;
+}"""
+
+
+def paged_case(random, lengths, block_size, num_kv_heads, head_dim, poison=np.nan, behind=-1):
+    """k, v, tables of sequences in a shuffled pool. What holds no token is poison, or old numbers if that is None; behind a
+    sequence's last block the table has -1, or another's block if `behind` is None."""
+    counts = [-(-n // block_size) for n in lengths]
+    ids = random.permutation(sum(counts) + 3).astype(np.int32)
+    tables = np.full((len(lengths), max(counts) + 1), ids[-1] if behind is None else behind, np.int32)
+    k, v = 2 * random.standard_normal((2, len(ids), block_size, num_kv_heads, head_dim)).astype("f")
+    if poison is not None:
+        k[:], v[:] = poison, poison
+    for seq, (n, count) in enumerate(zip(lengths, counts)):
+        tables[seq, :count], ids = ids[:count], ids[count:]
+        at = tables[seq, np.arange(n) // block_size], np.arange(n) % block_size
+        k[at], v[at] = random.standard_normal((2, n, num_kv_heads, head_dim)) + seq
+    return k, v, tables
+
+
+def attention_from(q, k, v, lengths, start):
+    """Attention whose token's row for a head starts at element start(seq, head, tokens) of k and v; None if one isn't there."""
+    tokens, heads, head_dim = np.arange(max(lengths)), range(q.shape[1]), q.shape[2]
+    at = np.array([[start(seq, head, np.minimum(tokens, n - 1)) for head in heads] for seq, n in enumerate(lengths)])
+    if at.min() < 0 or at.max() + head_dim > k.size:
+        return None
+    at = at.transpose(0, 2, 1)[..., None] + np.arange(head_dim)
+    return reference_attention(q, k.ravel()[at], v.ravel()[at], lengths)
+
+
+@exercise(blank=lambda source: source is None or same_source(source, WALK))
+def walk(source):
+    """Exercise 3.1: the page walk in the plain kernel."""
+    def part(size, num_heads, kv_heads, lengths, dim=8, **case):
+        def run():
+            kernel, random = compiled(source, "my_attention"), draws(f"3.1 {kv_heads} {len(lengths)}")
+            k, v, tables = paged_case(random, lengths, size, kv_heads, dim, **case)
+            q = random.standard_normal((len(lengths), num_heads, dim)).astype("f")
+            width, group = tables.shape[1], num_heads // kv_heads
+            entries = np.concatenate([tables.ravel(), np.zeros(64, np.int32)])
+
+            def starts(entry=lambda seq, t: seq * width + t // size, offset=lambda t: t % size, row=lambda head: head // group,
+                       block=lambda entry, t: entries[entry].astype(int), rows=kv_heads, each=dim):
+                return attention_from(q, k, v, lengths, lambda seq, head, t: (
+                    (block(entry(seq, t), t) * size + offset(t)) * rows + row(head)) * each)
+
+            def slips():
+                found = {"Row seq of the table begins at seq * max_blocks.": starts(lambda seq, t: seq + t // size),
+                         "Each sequence has its own row of the table, from seq * max_blocks on.": starts(lambda seq, t: t // size),
+                         "token / block_size is the page, token % block_size the offset in it.":
+                             starts(lambda seq, t: seq * width + t % size, lambda t: t // size),
+                         "The table has an entry for each page: token / block_size.": starts(lambda seq, t: seq * width + t % size),
+                         "That takes the page's number for the block: the table says where the page lies.":
+                             starts(block=lambda entry, t: t // size),
+                         "A slot has a row for each KV head: + kv_head before times head_dim.": starts(row=lambda head: 0),
+                         "Rows are KV heads': + kv_head, not + head.": starts(row=lambda head: head),
+                         "A slot has num_kv_heads rows: slot * num_kv_heads + kv_head.": starts(rows=1),
+                         "A row has head_dim numbers: times head_dim.": starts(each=1),
+                         "The offset in the block is missing.": starts(offset=lambda t: 0 * t)}
+                return {hint: value for hint, value in found.items() if value is not None}
+
+            exact = reference_attention(q, gathered(k, tables, lengths), gathered(v, tables, lengths), lengths)
+            launch(kernel, (len(lengths), num_heads), (32,),
+                   (q, k, v, tables, np.array(lengths, np.int32), np.zeros_like(q), width, size, kv_heads, dim, dim**-0.5),
+                   f"lengths {lengths}, pages of {size}, {num_heads} query and {kv_heads} KV heads of {dim}, a shuffled pool",
+                   {5: exact}, slips, "Rows of the wrong tokens were read.", shared_mem=4 * (32 + max(lengths)), rtol=1e-4,
+                   outside="That row isn't in the pool: is the entry read at seq * max_blocks + token / block_size?")
+        return run
+
+    old = dict(poison=None, behind=None)
+    return [(1, "one sequence, one head", part(4, 1, 1, [10], **old)), (1, "several sequences", part(4, 1, 1, [3, 16, 5], **old)),
+            (1, "groups of query heads", part(4, 4, 2, [7, 12], **old)),
+            (1, "NaN in free slots, and -1 in the table", part(16, 4, 2, [17, 31, 1]))]
+
+
+@exercise(blank=lambda source: source is None or same_source(source, UNMASKED))
+def masked(source):
+    """Exercise 3.6: the kernel that never masks its partial last page, repaired."""
+    def part(lengths, poison, hint):
+        def run():
+            kernel, random = compiled(source, "decode"), draws(f"3.6 {len(lengths)}")
+            k, v, tables = paged_case(random, lengths, 4, 1, 32, poison)
+            q = (random.standard_normal((len(lengths), 1, 32)) / 4).astype("f")
+
+            def out(some, v=v):
+                return reference_attention(q, gathered(k, tables, some), gathered(v, tables, some), some, scale=1)
+
+            whole = [-(-n // 4) * 4 for n in lengths]
+
+            def slips():
+                no_v = v.copy()
+                for seq, n in enumerate(lengths):
+                    no_v[tables[seq, (n - 1) // 4], (n - 1) % 4 + 1 :] = 0
+                return {"The last page was left out, with the tokens in it.": out([n // 4 * 4 for n in lengths]),
+                        "The last token is number seq_len - 1.": out([n - 1 for n in lengths]),
+                        "Those are all slots of the last page: only seq_len tokens count.": out(whole),
+                        "One slot too many: the last token is number seq_len - 1.":
+                            out([min(n + 1, w) for n, w in zip(lengths, whole)]),
+                        "The sum of weights still counts the empty slots.": out(whole, no_v)}
+
+            args = (q, k, v, tables, np.array(lengths, np.int32), np.zeros_like(q), tables.shape[1])
+            launch(kernel, (len(lengths),), (32,), args, f"lengths {lengths}, {'NaN' if poison else 'old numbers'} in empty slots",
+                   {5: out(lengths)}, slips, hint, rtol=1e-4)
+        return run
+
+    nan = "A weight of 0 doesn't help: 0 times NaN is NaN. An empty slot's V must not be read, or must not count."
+    return [(1, "pages that are full", part([8, 4, 16], np.nan, "The kernel was right for full pages; it still must be.")),
+            (1, "a partial last page, old numbers behind it", part([5, 11, 6, 16], None, "Only seq_len tokens count.")),
+            (1, "a partial last page, NaN behind it", part([7, 1, 10], np.nan, nan))]
+
+
+@exercise(blank=lambda source: source is None or same_source(source, GROUPS))
+def kv_heads(source):
+    """Exercise 3.7: the KV head of a query head."""
+    def run(shapes):
+        kernel = compiled(source, "kv_heads")
+        for heads, kv in shapes:
+            head = np.arange(heads)
+            slips = {"Neighbours share a KV head: heads 0 to 6 of 28 have KV head 0.": head % kv,
+                     "That is a group of 2, whatever the model.": head // 2, "That gives each query head its own.": head,
+                     "Divide by how many query heads share one: num_heads / num_kv_heads.": head // kv,
+                     "That is how many share one, not which.": np.full(heads, heads // kv),
+                     "All have the first one.": 0 * head}
+            launch(kernel, (1,), (32,), (np.full(heads, -1, np.int32), heads, kv), f"{heads} query heads, {kv} KV heads",
+                   {0: head // (heads // kv)}, lambda s=slips: s)
+    random = draws("3.7")
+    shapes = [(int(kv * group), int(kv)) for kv, group in zip(random.permutation([2, 3, 4]), random.permutation([3, 5, 8]))]
+    return [(1, "28 query heads, 4 KV heads", lambda: run([(28, 4)])), (1, "other models", lambda: run([*shapes, (8, 1), (4, 4)]))]
