@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from graded import assert_right, assert_wrong, table
 
 import pagefault as pf
 from pagefault.checks import naive_cache as checks
@@ -14,27 +15,27 @@ def plain_weights(scores, length):
 
 def masked_weights(scores, length):
     masked = np.where(np.arange(len(scores)) < length, scores, -np.inf)
-    e = np.exp(masked - masked.max()).astype(np.float32)
-    return e.astype(np.float64) / e.sum(dtype=np.float64)
+    return pf.softmax(masked)
 
 
-def no_maximum(scores, length):
-    e = np.exp(scores[:length])
-    return np.concatenate([e / e.sum(), np.zeros(len(scores) - length)])
+def weights_of(shift, total):
+    """A softmax that takes off shift(scores, length), and divides by the sum of total(exponents, length)."""
+    def weights(scores, length):
+        e = np.exp(scores - shift(scores, length))
+        return np.where(np.arange(len(scores)) < length, e, 0) / total(e, length)
+    return weights
 
 
-def maximum_of_all(scores, length):
-    e = np.exp(scores[:length] - scores.max())
-    return np.concatenate([e / e.sum(), np.zeros(len(scores) - length)])
+def largest(scores, length):
+    return scores[:length].max()
 
 
-def sum_of_all(scores, length):
-    e = np.exp(scores - scores[:length].max())
-    return np.where(np.arange(len(scores)) < length, e, 0) / e.sum()
+def kept(e, length):
+    return e[:length].sum()
 
 
 def masked_by_a_product(scores, length):
-    e = np.exp(scores - scores[:length].max()) * (np.arange(len(scores)) < length)
+    e = np.exp(scores - largest(scores, length)) * (np.arange(len(scores)) < length)
     return e / e.sum()
 
 
@@ -43,75 +44,121 @@ def padding_overwritten(scores, length):
     return pf.softmax(scores)
 
 
-def the_shown_example(scores, length):
-    return np.array([0.1636, 0.6728, 0.1636])
+def kernel(line):
+    return checks.ADD_SCALED.replace("// y[i] += a * x[i], for every i from 0 to n - 1", line)
 
 
-RIGHT = {"weights": [plain_weights, lambda scores, length: np.append(pf.softmax(scores[:length]), [0] * (len(scores) - length))]}
+MINE = "blockIdx.x * blockDim.x + threadIdx.x"
+GRID = f"for (int i = {MINE}; i < n; i += gridDim.x * blockDim.x) "
+STORE, ADD, DIVIDE = "  s[t] = sum;\n", "    if (t < half) s[t] += s[t + half];\n", "  for (int i = t; i < n; i += blockDim.x) y"
+SYNC = "  __syncthreads();\n"
+
+
+def shares(*edits):
+    source = checks.SHARES
+    for old, new in edits:
+        assert old in source
+        source = source.replace(old, new)
+    return source
+
+
+ALL = (STORE, STORE + SYNC), (ADD, ADD + SYNC)
+IN_THE_IF = ADD, "    if (t < half) { s[t] += s[t + half]; __syncthreads(); }\n"
+RIGHT = {
+    "weights": [plain_weights, masked_weights, lambda scores, length: weights_of(largest, kept)(scores, length).astype("f").tolist()],
+    "add_scaled": [kernel(GRID + "y[i] += a * x[i];"), kernel(
+        f"int all = gridDim.x * blockDim.x, each = (n + all - 1) / all, first = ({MINE}) * each;"
+        "for (int i = first; i < first + each && i < n; ++i) y[i] = fmaf(a, x[i], y[i]);")],
+    "shares": [shares(*ALL), shares((ADD, SYNC + ADD), (DIVIDE, SYNC + DIVIDE))],
+}
 WRONG = {
     "weights": [
-        (no_maximum, 1, "exp.. of anything above 709"),
-        (maximum_of_all, 2, "largest of all scores"),
-        (sum_of_all, 2, "exponents behind"),
-        (masked_by_a_product, 2, "NaN times 0"),
+        (weights_of(lambda s, n: 0, kept), 1, "above 709"),
+        (weights_of(lambda s, n: s.max(), kept), 2, "product and maximum"),
+        (weights_of(largest, lambda e, n: e.sum()), 2, "exponents behind"),
+        (masked_by_a_product, 2, "product and maximum"),
         (padding_overwritten, 2, "changed arguments"),
-        (the_shown_example, 0, "exp.score., divided"),
+        (lambda scores, length: np.array([0.1636, 0.6728, 0.1636]), 0, "divided by the sum"),  # the shown example
         (lambda scores, length: plain_weights(scores, length)[:length], 2, "0 for each of the others"),
-        (lambda scores, length: np.full(len(scores), 1 / length), 0, "exp.score., divided"),  # right on average
-        (lambda scores, length: pf.softmax(scores), 2, "these weights are of all scores"),
+        (lambda scores, length: np.full(len(scores), 1 / length), 0, "divided by the sum"),  # right on average
+        (lambda scores, length: pf.softmax(scores), 2, "weights are of all scores"),
+    ],
+    "add_scaled": [
+        (kernel(f"int i = {MINE}; y[i] += a * x[i];"), 1, r"x?y?\[230\].*nothing to do"),
+        (kernel(f"int i = {MINE}; if (i < n) y[i] += a * x[i];"), 2, "items were left out"),
+        (kernel("for (int i = threadIdx.x; i < n; i += blockDim.x) y[i] += a * x[i];"), 0, "needs blockIdx.x"),
+        (kernel(GRID.replace("i < n", "i <= n") + "y[i] += a * x[i];"), 0, r"\[256\].*past the array's end"),
+        (kernel(GRID + "y[i] = a * x[i];"), 0, "to be added to"),
+        (kernel(GRID.replace("i += gridDim.x * blockDim.x", "") + "y[i] += a * x[i];"), 0, "endless.*come to an end"),
+        (kernel(GRID + "y[i] += a * x[i]"), 0, "does not compile.*expected"),
+        (kernel(GRID + "y[i] += a * x[i];").replace("add_scaled", "scale"), 0, "name is add_scaled"),
+        (kernel(GRID + "((float*)x)[i] = y[i] += a * x[i];"), 0, "x as it was"),
+        (7, 0, "CUDA C, as text.*an int"),
+    ],
+    "shares": [
+        (shares((STORE, STORE + SYNC), IN_THE_IF), 0, "not written yet"),
+        (shares((STORE, STORE + SYNC), IN_THE_IF, (DIVIDE, SYNC + DIVIDE)), 0, "divergent.*same barrier"),
+        (shares((STORE, STORE + SYNC)), 0, "not written yet"),
+        (shares((DIVIDE, SYNC + DIVIDE)), 0, "not written yet"),
+        (shares((ADD, ADD + SYNC)), 0, "nan.*not written yet"),
+        (shares((ADD, SYNC + ADD)), 0, "last thread first.*right the other way round"),
+        (shares((STORE, STORE + SYNC), (ADD, "  __syncwarp();\n" + ADD), (DIVIDE, SYNC + DIVIDE)), 0, "not written yet"),
     ],
 }
 
 
-def shape():
-    return checks.a_model()
+@pytest.mark.parametrize("check", RIGHT)
+def test_right_answers_have_all_points(check):
+    assert_right(getattr(checks, check), RIGHT[check])
 
 
-def right_bytes(m):
+@pytest.mark.parametrize("check, answer, points, hint", table(WRONG))
+def test_wrong_answers_are_named(check, answer, points, hint):
+    assert_wrong(getattr(checks, check), answer, points, hint)
+
+
+def test_a_race_costs_a_point_though_the_result_is_right():
+    again = "  float all = 0;\n  for (int i = 0; i < blockDim.x; ++i) all += s[i];\n  s[t] = sum;\n"  # which is there already
+    answer = shares((STORE, STORE + SYNC), (ADD, ""), (DIVIDE, again + DIVIDE), ("/ s[0]", "/ all"))
+    assert_wrong(checks.shares, answer, 1, "race on s.*any order")
+
+
+def by_hand(m):
     return 2 * m.num_layers * m.num_kv_heads * m.head_dim * m.dtype_bytes
 
 
-WRONG_BYTES = [
-    (lambda m: right_bytes(m) // m.num_kv_heads * m.num_heads, "query heads"),
-    (lambda m: right_bytes(m) / 2, "a K and a V"),
-    (lambda m: right_bytes(m) // m.num_layers, "one layer"),
-    (lambda m: right_bytes(m) / 1024, "KiB"),
-    (lambda m: str(right_bytes(m)), "a number is needed, and this is a str"),
-    (lambda m: 327_680, ""),  # the shown example
-    (lambda m: True, "this is a bool"),
+BYTES = [
+    (lambda m: by_hand(m) // m.num_kv_heads * m.num_heads, "query heads"), (lambda m: by_hand(m) / 2, "a K and a V"),
+    (lambda m: by_hand(m) // m.num_layers, "one layer"), (lambda m: by_hand(m) / 1024, "KiB"),
+    (lambda m: str(by_hand(m)), "this is a str"), (lambda m: 327_680, "327,680"), (lambda m: True, "this is a bool"),
 ]
-WRONG_CHATS = [
-    (lambda m, each: m.memory_gb * 2**30 // each, "GiB"),
-    (lambda m, each: m.memory_gb * 10**9 / each, "whole chats"),
-    (lambda m, each: -(-m.memory_gb * 10**9 // each), "round down"),
-    (lambda m, each: m.memory_gb * 10**9 // (each // m.tokens), "tokens, not chats"),
-    (lambda m, each: 122, ""),
-    (lambda m, each: float("nan"), "NaN"),
+CHATS = [
+    (lambda m, each: m.memory_gb * 2**30 // each, "GiB"), (lambda m, each: m.memory_gb * 1e9 / each, "whole chats"),
+    (lambda m, each: -(-m.memory_gb * 10**9 // each), "round down"), (lambda m, each: float("nan"), "NaN"),
+    (lambda m, each: m.memory_gb * 10**9 * m.tokens // each, "tokens, not chats"), (lambda m, each: 122, "122"),
 ]
 
 
 def test_bytes_and_chats_are_checked():
-    m = shape()
-    each = right_bytes(m)
-    chats = m.memory_gb * 10**9 // (each * m.tokens)
-    assert checks.bytes_and_chats(each, chats) == checks.bytes_and_chats(np.int64(each), float(chats)) == 2
-    for wrong, hint in WRONG_BYTES:
-        score = checks.bytes_and_chats(wrong(m), chats)
-        assert score == 1 and hint in str(score).lower() + str(score)
-    for wrong, hint in WRONG_CHATS:
-        score = checks.bytes_and_chats(each, wrong(m, each * m.tokens))
-        assert score == 1 and hint in str(score).lower() + str(score)
+    m = checks.a_model()
+    each, chats = by_hand(m), m.memory_gb * 10**9 // (by_hand(m) * m.tokens)
+    assert_right(lambda answer: checks.bytes_and_chats(*answer), [(each, chats), (np.int64(each), float(chats))])
+    for wrong, hint in BYTES:
+        assert_wrong(lambda answer: checks.bytes_and_chats(answer, chats), wrong(m), 1, hint)
+    for wrong, hint in CHATS:
+        assert_wrong(lambda answer: checks.bytes_and_chats(each, answer), wrong(m, each * m.tokens), 1, hint)
 
 
-@pytest.mark.parametrize("check", RIGHT)
-def test_right_answers_have_all_points(check):
-    for answer in RIGHT[check]:
-        score = getattr(checks, check)(answer)
-        assert score == score.out_of, score
-
-
-@pytest.mark.parametrize("check, wrong, points, hint", [(check, *row) for check, rows in WRONG.items() for row in rows])
-def test_wrong_answers_are_named(check, wrong, points, hint):
-    score = getattr(checks, check)(wrong)
-    assert score == points
-    said(score, hint)
+def test_flop_and_sectors_are_checked():
+    loads = checks.two_loads()
+    sectors = 32 * loads.stride // 32
+    right = {"fp32": 0.5, "fp16": 1, "fp16, GQA": loads.group, "load A": sectors, "load B": 2}
+    assert_right(checks.flop_and_sectors, [right, {key: np.float32(value) for key, value in right.items()}])
+    for key, value, hint in [
+        ("fp32", 0.25, "a multiplication and an addition"), ("fp32", 1, "K and V both count"), ("fp16", 0.5, "two FLOP"),
+        ("fp16", 2048, "got"), ("fp16, GQA", 1, "its own arithmetic"), ("fp16, GQA", 1 / loads.group, "bytes a FLOP"),
+        ("load A", 32, "may meet in a sector"), ("load A", 4, "side by side"), ("load B", 4, "64 bytes"), ("load B", 32, "share sectors"),
+        ("load B", "2", "this is a str"),
+    ]:
+        assert_wrong(checks.flop_and_sectors, right | {key: value}, 4, hint)
+    assert_wrong(checks.flop_and_sectors, {"fp32": 0.5}, 1, "entry 'fp16'")

@@ -146,8 +146,8 @@ def may_start(answer):
             size, blocks = int(random.choice([4, 16])), 8 * int(random.randint(6, 15))
             share = float(random.choice([0.125, 0.25, 0.375]))  # no rounding: the edge is one for everybody
             request = Request(size * int(random.randint(2, 6)) + int(random.randint(1, size)), int(random.randint(60, 120)))
-            edge = -(-request.prompt_tokens // size) + int(share * blocks) + int(random.choice([-1, 0, 1, 9]))
-            free = min(edge, blocks) if running else blocks
+            edge = -(-request.prompt_tokens // size) + int(share * blocks) + int(random.choice([-6, -1, 0, 1, 9]))
+            free = max(0, min(edge, blocks)) if running else blocks
             if -(-request.total_tokens // size) <= blocks:
                 found.append((request, int(random.randint(1, 9)) if running else 0, free, blocks, size, share))
         return found

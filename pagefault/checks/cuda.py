@@ -1,6 +1,7 @@
 """A reader's kernel, run on the CPU: in both orders of threads, every access watched."""
 
 import re
+from functools import lru_cache
 
 import numpy as np
 
@@ -17,17 +18,25 @@ NO_WORK = "The index goes past the array's end: which threads have nothing to do
 
 
 def compiled(source, name):
-    """A Kernel of a reader's source, or a Wrong."""
+    """A Kernel of a reader's source; raises Wrong if it doesn't compile."""
     if type(source) is not str:
         raise Wrong(expected="CUDA C, as text", got=what(source))
+    kernel, error = _compiled(source, name)
+    if error:
+        lines = [line for line in error.splitlines() if "error" in line or "does not compile" in line]
+        raise Wrong(expected="a kernel that compiles", got="\n".join(lines[:4]) or error[:200],
+                    hint=f"The kernel's name is {name}." if "was not declared" in error else None)
+    return kernel
+
+
+@lru_cache(maxsize=8)
+def _compiled(source, name):
     try:
         kernel = Kernel(source, name)
         kernel._cpu.library("races")
-        return kernel
+        return kernel, ""
     except (KernelError, TypeError, OSError) as error:
-        lines = [line for line in str(error).splitlines() if "error" in line or "does not compile" in line]
-        raise Wrong(expected="a kernel that compiles", got="\n".join(lines[:4]) or describe(error),
-                    hint=f"The kernel's name is {name}." if "was not declared" in str(error) else None) from None
+        return None, str(error)
 
 
 def launch(kernel, grid, block, args, given, right, slips=dict, hint=None, outside=NO_WORK, races=True, shared_mem=0,

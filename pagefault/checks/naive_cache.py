@@ -49,16 +49,11 @@ def weights(answer):
     def all_scores(scores, length):
         return np.exp(scores - np.max(scores)) / np.exp(scores - np.max(scores)).sum()
 
-    def all_maximum(scores, length):
-        kept = np.exp(scores - scores.max()) * (np.arange(len(scores)) < length)
-        return kept / kept.sum()
-
     def all_summed(scores, length):
         kept = np.exp(scores - scores[:length].max())
         return kept / kept.sum() * (np.arange(len(scores)) < length)
 
     slips = {"These weights are of all scores: only the first `length` count, and the others' weights are 0.": all_scores,
-             "The largest of all scores was taken off, where the largest of the first `length` is needed.": all_maximum,
              "The sum has the exponents behind `length` in it.": all_summed,
              "Only the weights are asked for that count, and 0 for each of the others.": lambda s, n: right_weights(s[:n], n)}
 
@@ -66,7 +61,7 @@ def weights(answer):
         return lambda: compare(answer, cases, right_weights, slips, numbers, hint)
 
     large = "exp() of anything above 709 is infinite: the largest of the scores that count must be taken off first."
-    nan = "Behind the length anything may stand, NaN too, and NaN times 0 is NaN: leave those scores out of every sum and maximum."
+    nan = "Behind the length anything may stand, NaN too: leave those scores out of every sum, product and maximum."
     return [(1, "rows without padding", run(rows(2), "exp(score), divided by the sum of them.")),
             (1, "scores as large as 100,000", run(rows(1e5), large)),
             (1, "padding: larger scores, and NaN", run(rows(2, [5.0, 9.0]) + rows(1e4, [1e5, np.nan]), nan))]

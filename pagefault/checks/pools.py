@@ -9,7 +9,7 @@ from .values import is_any, is_blank, show, whole_numbers
 
 
 def pool_is_blank(Pool):
-    return is_blank(Pool) or isinstance(Pool, type) and all(is_blank(vars(Pool).get(name)) for name in ("allocate", "free"))
+    return is_blank(Pool) or isinstance(Pool, type) and all(is_blank(getattr(Pool, name, None)) for name in ("allocate", "free"))
 
 
 @exercise(blank=pool_is_blank)
@@ -76,8 +76,8 @@ class Play:
         try:
             got = self.do("allocate", n)
         except Raises as error:
-            raise self.wrong(f"{n} frames, since {self.num_free} are free", str(error), "A call that failed took or lost frames."
-                             if "refused" in str(self.story) or len(self.story) > 2 else None) from None
+            lost = "A call that was refused changed something." if "refused" in str(self.story) else "What came back is free again."
+            raise self.wrong(f"{n} frames, since {self.num_free} are free", str(error), lost) from None
         try:
             blocks = whole_numbers(got)
         except TypeError as error:
@@ -166,7 +166,7 @@ def append(answer):
                 if type(error.error) is not OutOfBlocks:
                     raise Wrong(given, "pf.OutOfBlocks", str(error), "No frame is free, and one is needed.") from None
                 if not unchanged(before, theirs):
-                    raise Wrong(given, "nothing changed", "other table, counts or free list", "A call that fails changes nothing.") from None
+                    raise Wrong(given, "nothing changed", "changed lists", "A call that fails changes nothing.") from None
                 return
             raise Wrong(given, "pf.OutOfBlocks", got, "No frame is free, and one is needed: a copy needs one too.") from None
         got = call(answer, *theirs)

@@ -33,6 +33,9 @@ class Raises(Exception):
         super().__init__(describe(error))
 
 
+mine = threading.local()  # mine.code_runs: a reader's code runs in this thread
+
+
 class StopNow(BaseException):
     """Raised in the thread of code that hangs. (Not an Exception, of which `except Exception` would make nothing.)
 
@@ -41,25 +44,23 @@ class StopNow(BaseException):
     """
 
     def __init__(self):
-        self.thread = threading.get_ident()
         _trace(sys._getframe(1))
 
     def __del__(self):
-        if threading.get_ident() == self.thread:
-            _trace(sys._getframe(1))
+        _trace(sys._getframe(1))
 
 
 def _trace(frame):
     """Trace the functions that run in this thread, down to those of this file, which called them."""
-    while frame is not None and frame.f_code.co_filename != __file__:
-        frame.f_trace, frame = _stop_line, frame.f_back
-    sys.settrace(_stop_line)
+    if getattr(mine, "code_runs", False):
+        while frame is not None and frame.f_code.co_filename != __file__:
+            frame.f_trace, frame = _stop_line, frame.f_back
+        sys.settrace(_stop_line)
 
 
 def _stop_line(frame, event, arg):
-    if frame.f_code.co_filename in (__file__, threading.__file__):
-        return None
-    raise StopNow
+    if frame.f_code.co_filename != __file__ and mine.code_runs:
+        raise StopNow
 
 
 class Nowhere(io.TextIOBase):
@@ -91,12 +92,13 @@ def call(function, *args, seconds=SECONDS):
 
     def run():
         try:
+            mine.code_runs = True
             found.append((context.run(function, *args), None))
-        except StopNow:
-            sys.settrace(None)
         except BaseException as error:
             found.append((None, error))
         finally:
+            mine.code_runs = False
+            sys.settrace(None)
             ended.set()
 
     thread = threading.Thread(target=run, daemon=True)

@@ -72,7 +72,7 @@ def is_any(x, types):
 
 def what(x):
     name = type(x).__name__
-    return "nothing (is there a return?)" if x is None else f"a{'n' * (name[0] in 'aeiou')} {name}"
+    return "nothing (is there a return?)" if x is None else f"a{'n' * (name[0] in 'aeiouAEIOU')} {name}"
 
 
 def show(x):

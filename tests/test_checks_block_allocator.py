@@ -1,0 +1,208 @@
+"""Notebook 2's checks take right answers, in whatever words, and say what is wrong with the others."""
+
+import pytest
+from graded import assert_right, assert_wrong, table
+
+import pagefault as pf
+from pagefault.checks import block_allocator as checks
+from pagefault.checks.pools import right_append
+from pagefault.checks.prefixes import right_pages
+
+
+def ceil(a, b):
+    return -(-a // b)
+
+
+def sorts_its_argument(seq_lens, block_size):
+    seq_lens.sort()
+    return pf.paged_memory(seq_lens, block_size).wasted
+
+
+class MyPool:
+    def __init__(self, num_blocks):
+        self.free_blocks, self.taken = list(range(num_blocks)), set()
+
+    def allocate(self, n):
+        if n > len(self.free_blocks):
+            raise pf.OutOfBlocks("no")
+        return self.take(n)
+
+    def take(self, n):
+        blocks = [self.free_blocks.pop() for _ in range(n)]
+        self.taken |= set(blocks)
+        return blocks
+
+    def free(self, blocks):
+        if len(set(blocks)) < len(blocks) or not set(blocks) <= self.taken:
+            raise pf.DoubleFree("no")
+        self.give_back(blocks)
+
+    def give_back(self, blocks):
+        self.taken -= set(blocks)
+        self.free_blocks += blocks
+
+
+class Adapter:
+    """Another right one: the module's pool."""
+
+    def __init__(self, num_blocks):
+        self.pool = pf.BlockPool(num_blocks, 16)
+
+    def allocate(self, n):
+        return tuple(self.pool.allocate(n))
+
+    def free(self, blocks):
+        try:
+            self.pool.free(blocks)
+        except ValueError as error:  # a frame that doesn't exist
+            raise pf.DoubleFree(str(error)) from None
+
+
+def spoilt(**methods):
+    return type("Spoilt", (MyPool,), methods)
+
+
+def partial_pop(self, n):
+    blocks = [self.free_blocks.pop() for _ in range(min(n, len(self.free_blocks)))]
+    if len(blocks) < n:
+        raise pf.OutOfBlocks("no")
+    self.taken |= set(blocks)
+    return blocks
+
+
+def slice_from_the_end(self, n):
+    if n > len(self.free_blocks):
+        raise pf.OutOfBlocks("no")
+    blocks = self.free_blocks[-n:]
+    del self.free_blocks[-n:]
+    self.taken |= set(blocks)
+    return blocks
+
+
+def frees_until_it_fails(self, blocks):
+    for block in blocks:
+        if block not in self.taken:
+            raise pf.DoubleFree("no")
+        self.give_back([block])
+
+
+def looks_without_counting(self, blocks):
+    if not all(block in self.taken for block in blocks):
+        raise pf.DoubleFree("no")
+    self.taken -= set(blocks)
+    self.free_blocks += blocks
+
+
+def appended(copy_full=False, shared_tail=False, lower=True, count=True, replace=True, empty=pf.OutOfBlocks, early=False, take=True):
+    def append(table, num_tokens, counts, free, block_size):
+        full = num_tokens % block_size == 0
+        if not full and (counts[table[-1]] == 1 or shared_tail):
+            return None
+        last = table[-1]
+        if early and not full:
+            counts[last] -= 1
+        if not free:
+            raise empty("no")
+        new = free.pop() if take else free[-1]
+        if count:
+            counts[new] = 1
+        if full:
+            table.append(new)
+            return (last, new) if copy_full else None
+        if lower and not early:
+            counts[last] -= 1
+        if replace:
+            table[-1] = new
+        else:
+            table.append(new)
+        return last, new
+    return append
+
+
+def found(parent_of=lambda parent, key: key, full=True, compared=2, stops=True, of=0):
+    def find(tokens, cached, block_size, key):
+        blocks, parent, before = [], 0, None
+        for start in range(0, len(tokens) - (block_size - 1 if full else 0), block_size):
+            page = tuple(tokens[start:start + block_size])
+            parent = key(parent_of(0, parent), page)
+            entry = cached.get(parent)
+            if entry is None or entry[1:1 + compared] != (page, before)[:compared]:
+                if stops:
+                    break
+                continue
+            blocks.append(entry[of] if of == 0 else parent)
+            before = entry[0]
+        return blocks
+    return find
+
+
+RIGHT = {
+    "tail_waste": [lambda seq_lens, block_size: pf.paged_memory(seq_lens, block_size).wasted,
+                   lambda seq_lens, block_size: float(sum(-n % block_size for n in seq_lens))],
+    "pages_to_grow": [lambda length, n, size: ceil(length + n, size) - ceil(length, size),
+                      lambda length, n, size: sum(token % size == 0 for token in range(length, length + n))],
+    "pool": [MyPool, Adapter], "append": [appended(), right_append], "find_pages": [found(), right_pages],
+}
+WRONG = {
+    "tail_waste": [
+        (lambda s, b: sum(b - n % b for n in s), 0, "wastes nothing"), (lambda s, b: len(s) * (b - 1) / 2, 0, "on average"),
+        (lambda s, b: len(s) * max(s) - sum(s), 0, "in one piece"), (lambda s, b: sum(n % b for n in s), 0, "not the empty slots"),
+        (lambda s, b: -sum(s) % b, 0, "pages of its own"), (sorts_its_argument, 0, "changed arguments"),
+        (lambda s, b: sum(-n % b for n in s) / len(s), 0, "the empty slots of all"), (lambda s, b: 42, 0, "got:      42"),
+        (lambda s, b: None if min(s) < 0 else str(sum(-n % b for n in s)), 0, "a str"),
+    ],
+    "pages_to_grow": [
+        (lambda length, n, b: ceil(length + n, b), 0, "has some already"), (lambda length, n, b: ceil(n, b), 0, "may have room"),
+        (lambda length, n, b: (length + n) // b - length // b, 0, "both times|round up"), (lambda length, n, b: n // b, 0, "round up"),
+        (lambda length, n, b: (length + n) // b + 1 - ceil(length, b), 0, "just filled"), (lambda length, n, b: n / b, 0, "got"),
+        (lambda length, n, b: 1, 0, "got:      1"),
+    ],
+    "pool": [
+        (spoilt(allocate=partial_pop), 2, "refused changed something"), (spoilt(allocate=slice_from_the_end), 3, "whole list"),
+        (spoilt(free=MyPool.give_back), 3, "no error.*two would get"), (spoilt(free=frees_until_it_fails), 3, "no error|DoubleFree"),
+        (spoilt(free=looks_without_counting), 3, "named twice"), (spoilt(allocate=MyPool.take), 2, "IndexError.*raise it first"),
+        (spoilt(allocate=lambda self, n: list(range(n))), 0, "same frame"),
+        (spoilt(allocate=lambda self, n: MyPool.allocate(self, n)[0]), 0, "list of whole numbers"),
+        (spoilt(free=lambda self, blocks: None), 1, "came back is free again"),
+    ],
+    "append": [
+        (appended(copy_full=True), 3, "full page is never written"), (appended(shared_tail=True), 2, "must be copied"),
+        (appended(lower=False), 3, "one fewer has it"), (appended(count=False), 2, "count of 1"),
+        (appended(replace=False), 3, "in its place"), (appended(empty=IndexError), 3, "IndexError"),
+        (appended(early=True), 3, "changes nothing"), (appended(take=False), 2, "free no longer"),
+        (lambda table, num_tokens, counts, free, size: (0, 2), 0, "own"),
+    ],
+    "find_pages": [
+        (found(parent_of=lambda root, key: root), 1, "depends on the key"), (found(full=False), 3, "only full pages"),
+        (found(compared=0), 3, "only a hint"), (found(compared=1), 3, "only a hint"),
+        (found(stops=False, compared=0), 2, "can't be used"), (found(of=1), 0, "frame of each full page"),
+        (lambda tokens, cached, size, key: len(right_pages(tokens, cached, size, key)), 0, "list of whole numbers"),
+        (lambda tokens, cached, size, key: [entry[0] for entry in cached.values()], 0, "got"),
+    ],
+}
+
+
+@pytest.mark.parametrize("check", RIGHT)
+def test_right_answers_have_all_points(check):
+    assert_right(getattr(checks, check), RIGHT[check])
+
+
+@pytest.mark.parametrize("check, answer, points, hint", table(WRONG))
+def test_wrong_answers_are_named(check, answer, points, hint):
+    assert_wrong(getattr(checks, check), answer, points, hint)
+
+
+def test_slots_are_checked():
+    t = checks.a_table()
+    size, table = t.block_size, t.table
+    right = [table[token // size] * size + token % size for token in t.tokens]
+    assert_right(checks.slots, [right, tuple(map(float, right))])
+    last = t.tokens[2]
+    for wrong, hint in [
+        (last, "token's number"), (table[last % size % 4] * size + last // size, "remainder is the offset"),
+        (table[0] * size + last, "first entry only"), (table[last // size], "times block_size"),
+        (table[last // size] * size, "offset in the page is missing"), (table[last // size] + last % size, "block_size slots"),
+        (right[2] + 0.5, "whole number"), (10, "got:      10"), ("10", "a str"),
+    ]:
+        assert_wrong(checks.slots, [*right[:2], wrong], 2, hint)
+    assert_wrong(checks.slots, right[:2], 0, "a list of three")
