@@ -93,7 +93,8 @@ def looks_without_counting(self, blocks):
     self.free_blocks += blocks
 
 
-def appended(copy_full=False, shared_tail=False, lower=True, count=True, replace=True, empty=pf.OutOfBlocks, early=False, take=True):
+def appended(copy_full=False, shared_tail=False, lower=True, count=True, replace=True, empty=pf.OutOfBlocks, early=False,
+             take=True):
     def append(table, num_tokens, counts, free, block_size):
         full = num_tokens % block_size == 0
         if not full and (counts[table[-1]] == 1 or shared_tail):
@@ -153,13 +154,15 @@ WRONG = {
     ],
     "pages_to_grow": [
         (lambda length, n, b: ceil(length + n, b), 0, "has some already"), (lambda length, n, b: ceil(n, b), 0, "may have room"),
-        (lambda length, n, b: (length + n) // b - length // b, 0, "both times|round up"), (lambda length, n, b: n // b, 0, "round up"),
+        (lambda length, n, b: (length + n) // b - length // b, 0, "both times|round up"),
+        (lambda length, n, b: n // b, 0, "round up"),
         (lambda length, n, b: (length + n) // b + 1 - ceil(length, b), 0, "just filled"), (lambda length, n, b: n / b, 0, "got"),
         (lambda length, n, b: 1, 0, "got:      1"),
     ],
     "pool": [
         (spoilt(allocate=partial_pop), 2, "refused changed something"), (spoilt(allocate=slice_from_the_end), 3, "whole list"),
-        (spoilt(free=MyPool.give_back), 3, "no error.*two would get"), (spoilt(free=frees_until_it_fails), 3, "no error|DoubleFree"),
+        (spoilt(free=MyPool.give_back), 3, "no error.*two would get"),
+        (spoilt(free=frees_until_it_fails), 3, "no error|DoubleFree"),
         (spoilt(free=looks_without_counting), 3, "named twice"), (spoilt(allocate=MyPool.take), 2, "IndexError.*raise it first"),
         (spoilt(allocate=lambda self, n: list(range(n))), 0, "same frame"),
         (spoilt(allocate=lambda self, n: MyPool.allocate(self, n)[0]), 0, "list of whole numbers"),

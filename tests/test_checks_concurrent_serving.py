@@ -40,7 +40,8 @@ RIGHT = {
 }
 WRONG = {
     "may_start": [
-        (starts(total=True), 1, "pages of its prompt"), (starts(floor=True), 1, "round up"), (starts(lone=False), 2, "wait for ever"),
+        (starts(total=True), 1, "pages of its prompt"), (starts(floor=True), 1, "round up"),
+        (starts(lone=False), 2, "wait for ever"),
         (starts(of_free=True), 2, "share of the pool"), (starts(strict=True), 0, "are enough: >="),
         (starts(never="free"), 1, "RequestTooLarge"), (starts(never=None), 2, "more pages than the pool"),
         (starts(error=None), 2, "more pages than the pool"), (starts(error=ValueError), 2, "got:      ValueError"),
@@ -101,7 +102,8 @@ def test_the_rate_of_the_bus_is_checked():
     s = checks.a_swap()
     right = s.bytes_per_token * s.flops / s.parameters / 1e9
     assert_right(checks.swap_rate, [right, np.float32(right * 1.005)])
-    for wrong, hint in [(right / 2, "out and back"), (right * 8, "bits"), (right * s.batch, "only the victim"), (right * 2, "2 FLOP"),
+    for wrong, hint in [(right / 2, "out and back"), (right * 8, "bits"), (right * s.batch, "only the victim"),
+                        (right * 2, "2 FLOP"),
                         (right * s.tokens, "cancel"), (right * 1e9, "10.9"), (right * 1e9 / 2**30, "GiB"), (5.0, "got:      5")]:
         assert_wrong(checks.swap_rate, wrong, 0, hint)
 

@@ -65,7 +65,8 @@ def shares(*edits):
 ALL = (STORE, STORE + SYNC), (ADD, ADD + SYNC)
 IN_THE_IF = ADD, "    if (t < half) { s[t] += s[t + half]; __syncthreads(); }\n"
 RIGHT = {
-    "weights": [plain_weights, masked_weights, lambda scores, length: weights_of(largest, kept)(scores, length).astype("f").tolist()],
+    "weights": [plain_weights, masked_weights,
+                lambda scores, length: weights_of(largest, kept)(scores, length).astype("f").tolist()],
     "add_scaled": [kernel(GRID + "y[i] += a * x[i];"), kernel(
         f"int all = gridDim.x * blockDim.x, each = (n + all - 1) / all, first = ({MINE}) * each;"
         "for (int i = first; i < first + each && i < n; ++i) y[i] = fmaf(a, x[i], y[i]);")],
@@ -157,7 +158,8 @@ def test_flop_and_sectors_are_checked():
     for key, value, hint in [
         ("fp32", 0.25, "a multiplication and an addition"), ("fp32", 1, "K and V both count"), ("fp16", 0.5, "two FLOP"),
         ("fp16", 2048, "got"), ("fp16, GQA", 1, "its own arithmetic"), ("fp16, GQA", 1 / loads.group, "bytes a FLOP"),
-        ("load A", 32, "may meet in a sector"), ("load A", 4, "side by side"), ("load B", 4, "64 bytes"), ("load B", 32, "share sectors"),
+        ("load A", 32, "may meet in a sector"), ("load A", 4, "side by side"), ("load B", 4, "64 bytes"),
+        ("load B", 32, "share sectors"),
         ("load B", "2", "this is a str"),
     ]:
         assert_wrong(checks.flop_and_sectors, right | {key: value}, 4, hint)

@@ -33,7 +33,7 @@ class Raises(Exception):
         super().__init__(describe(error))
 
 
-mine = threading.local()  # mine.code_runs: a reader's code runs in this thread
+mine = threading.local()  # mine.call: while a reader's code runs in this thread, which call it is; None otherwise
 
 
 class StopNow(BaseException):
@@ -44,22 +44,22 @@ class StopNow(BaseException):
     """
 
     def __init__(self):
-        _trace(sys._getframe(1))
+        self.call = getattr(mine, "call", None)
+        self.trace(sys._getframe(1))
 
     def __del__(self):
-        _trace(sys._getframe(1))
+        self.trace(sys._getframe(1))
 
-
-def _trace(frame):
-    """Trace the functions that run in this thread, down to those of this file, which called them."""
-    if getattr(mine, "code_runs", False):
-        while frame is not None and frame.f_code.co_filename != __file__:
-            frame.f_trace, frame = _stop_line, frame.f_back
-        sys.settrace(_stop_line)
+    def trace(self, frame):
+        """Trace the functions that run in this thread, down to those of this file, which called them."""
+        if self.call is not None and self.call is getattr(mine, "call", None):
+            while frame is not None and frame.f_code.co_filename != __file__:
+                frame.f_trace, frame = _stop_line, frame.f_back
+            sys.settrace(_stop_line)
 
 
 def _stop_line(frame, event, arg):
-    if frame.f_code.co_filename != __file__ and mine.code_runs:
+    if frame.f_code.co_filename != __file__ and mine.call is not None:
         raise StopNow
 
 
@@ -92,12 +92,12 @@ def call(function, *args, seconds=SECONDS):
 
     def run():
         try:
-            mine.code_runs = True
+            mine.call = object()
             found.append((context.run(function, *args), None))
         except BaseException as error:
             found.append((None, error))
         finally:
-            mine.code_runs = False
+            mine.call = None
             sys.settrace(None)
             ended.set()
 
