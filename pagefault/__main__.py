@@ -1,9 +1,10 @@
-"""python -m pagefault calc | simulate | bench"""
+"""python -m pagefault calc | simulate | bench | class"""
 
 import argparse
 
 from .bench_command import add_bench
 from .calc_command import add_calc
+from .class_command import add_class
 from .simulate_command import add_simulate
 
 
@@ -13,6 +14,7 @@ def main():
     add_calc(commands)
     add_simulate(commands)
     add_bench(commands)
+    add_class(commands)
     args = parser.parse_args()
     args.run(args)
 

@@ -27,6 +27,11 @@ class Score(float):
         return self
 
     @property
+    def points(self):
+        """The same as a float of Python's own, which shows as a number."""
+        return float(self)
+
+    @property
     def wrong(self):
         """The first Wrong, None if there is none."""
         return next((wrong for _, _, wrong in self.rows if wrong is not None), None)
