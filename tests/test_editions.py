@@ -1,6 +1,7 @@
 """From one source of notebooks: the students', the solved (with full points), and an nbgrader assignment."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -144,13 +145,15 @@ def test_nbgrader_gives_the_points_of_the_checks(tmp_path, run_command):
     run_command("class", f"nbgrader {course} --notebooks {folder}")
 
     def nbgrader(*arguments):
-        run = subprocess.run([sys.executable, "-m", "nbgrader", *arguments], cwd=course, capture_output=True, encoding="utf-8")
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # where nbgrader looks for alembic
+        run = subprocess.run([sys.executable, "-m", "nbgrader", *arguments], cwd=course, env=dict(os.environ, PATH=path),
+                             capture_output=True, encoding="utf-8")
         assert run.returncode == 0, run.stderr[-2000:]
 
     nbgrader("generate_assignment", "1_small")
     released = json.loads((course / "release" / "1_small" / "1_small.ipynb").read_text(encoding="utf-8"))
     right = text(tagged(edition(small(), "solved"), "exercise")[0])
-    answers = {"blank": None, "full": right, "partial": right + "\nchats = 122.5", "crashing": "chats = 1 / 0",
+    answers = {"blank": None, "full": right, "partial": right + "\nchats = 122.5",
                "tampering": "float = lambda score: 2.0\nchecks = float\nbytes_per_token = chats = 5"}
     for student, answer in answers.items():
         file = course / "submitted" / student / "1_small" / "1_small.ipynb"
@@ -166,4 +169,4 @@ def test_nbgrader_gives_the_points_of_the_checks(tmp_path, run_command):
 
     with Gradebook(f"sqlite:///{course / 'gradebook.db'}") as book:
         scores = {student: book.find_submission_notebook("1_small", "1_small", student).score for student in answers}
-    assert scores == {"blank": 0, "full": 2, "partial": 1, "crashing": 0, "tampering": 0}
+    assert scores == {"blank": 0, "full": 2, "partial": 1, "tampering": 0}
