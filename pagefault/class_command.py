@@ -20,13 +20,14 @@ def add_class(commands):
     add("edition", choices=EDITIONS)
     add("dest", metavar="DEST", help="the folder to write to")
     add("--seed", type=whole_number(0, 2**32 - 1), metavar="N", help="a class's own: other numbers, other hidden inputs")
+    add("--install", metavar="SPEC", help="a first cell that runs pip install SPEC: for hosted notebooks")
     add("--notebooks", default=NOTEBOOKS, metavar="DIR", help="where the course's notebooks are (beside the module)")
     parser.set_defaults(run=partial(_run, parser))
 
 
 def _run(parser, args):
     try:
-        files = write_editions(args.notebooks, args.edition, args.dest, args.seed)
+        files = write_editions(args.notebooks, args.edition, args.dest, seed=args.seed, install=args.install)
     except (OSError, ValueError) as error:
         parser.error(str(error))
     print("\n".join(map(str, files)))

@@ -15,12 +15,13 @@ c.Execute.timeout = 120  # seconds a cell; a check ends by itself
 """
 
 
-def edition(notebook, kind, seed=None):
+def edition(notebook, kind, seed=None, install=None):
     """A notebook's edition for a class, as a new dict in the notebook format, without outputs.
 
     notebook: the course's, whose cells are tagged exercise, check and solution, one after another. kind: "students" is
     without solutions; "solved" has them in the exercises, and each check must give all points; "nbgrader" has grade cells
     that are locked and worth the points of their exercise. seed: the class seed, None for the course's own numbers.
+    install: what a first cell gives to pip, for notebooks that are hosted where the course isn't installed.
     Raises ValueError if cells don't belong together.
     """
     if kind not in EDITIONS:
@@ -39,12 +40,12 @@ def edition(notebook, kind, seed=None):
             exercise["metadata"]["nbgrader"] = _nbgrader(grade_id, solution=True)
             check["metadata"]["nbgrader"] = _nbgrader(f"{grade_id}-check", grade=True, locked=True, points=points)
     cells = [cell for cell in notebook["cells"] if "solution" not in _tags(cell)]
+    first = next(i for i, cell in enumerate(cells) if cell["cell_type"] == "code")
     if seed is not None:
-        setup = {"cell_type": "code", "id": "class-seed", "execution_count": None, "outputs": [],
-                 "metadata": {"nbgrader": _nbgrader("class-seed", locked=True)} if kind == "nbgrader" else {},
-                 "source": f"from pagefault.checks.base import use_class_seed\n\nuse_class_seed({seed})"}
-        first = next(i for i, cell in enumerate(cells) if cell["cell_type"] == "code")
-        cells.insert(first + 1, setup)
+        source = f"from pagefault.checks.base import use_class_seed\n\nuse_class_seed({seed})"
+        cells.insert(first + 1, _locked("class-seed", source, kind))
+    if install:
+        cells.insert(first, _locked("install", f"%pip install --quiet {install}", kind))
     for cell in cells:
         if cell["cell_type"] == "code":
             cell["outputs"], cell["execution_count"] = [], None
@@ -68,14 +69,14 @@ def exercises(notebook):
     return found
 
 
-def write_editions(folder, kind, destination, seed=None):
-    """Write an edition of all notebooks in a folder; returns the files. Nothing is overwritten: raises FileExistsError."""
+def write_editions(folder, kind, destination, **options):
+    """Write an edition() of all notebooks in a folder; returns the files. Nothing is overwritten: raises FileExistsError."""
     sources = sorted(Path(folder).glob("*.ipynb"))
     if not sources:
         raise FileNotFoundError(f"there are no notebooks in {folder}")
     texts = {}
     for source in sources:
-        made = edition(json.loads(source.read_text(encoding="utf-8")), kind, seed)
+        made = edition(json.loads(source.read_text(encoding="utf-8")), kind, **options)
         place = Path("source", source.stem, source.name) if kind == "nbgrader" else Path(source.name)
         texts[Path(destination, place)] = json.dumps(made, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
     if kind == "nbgrader":
@@ -86,6 +87,12 @@ def write_editions(folder, kind, destination, seed=None):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
     return list(texts)
+
+
+def _locked(name, source, kind):
+    """A cell that a class isn't meant to change."""
+    metadata = {"nbgrader": _nbgrader(name, locked=True)} if kind == "nbgrader" else {}
+    return dict(cell_type="code", id=name, metadata=metadata, source=source, outputs=[], execution_count=None)
 
 
 def _nbgrader(grade_id, grade=False, solution=False, locked=False, **more):
