@@ -84,7 +84,7 @@ def a_trace():
         print(f"{name}: {r.prompt_tokens} -> {r.total_tokens} tokens", end="; ")
     print("8 pages of 4")
     *tokens, free = play(requests, first)[-1]
-    print(f"after step {first}: A, B, C have {tokens} tokens, {free} pages are free;",
+    print(f"after step {first}: A, B, C have {tokens} tokens, free pages: {free};",
           f"the next steps are {first + 1} to {first + ROWS}")
     return SimpleNamespace(requests=requests, first=first)
 
