@@ -95,14 +95,14 @@ def test_what_hangs_is_ended_in_seconds(hangs):
     start = time.perf_counter()
     with pytest.raises(Hangs, match="still running after 0.1 seconds$"):
         call(hangs, 1, seconds=0.1)
-    assert time.perf_counter() - start < 5 and sys.gettrace() is not endless
+    assert time.perf_counter() - start < 5
 
 
 def test_what_cannot_be_ended_is_left_alone():
     start = time.perf_counter()
     with pytest.raises(Hangs, match="can't be stopped"):
-        call(time.sleep, 4, seconds=0.1)
-    assert time.perf_counter() - start < 3
+        call(time.sleep, 8, seconds=0.1)
+    assert time.perf_counter() - start < 6
 
 
 def test_a_hanging_answer_is_not_tried_again_and_other_checks_go_on(monkeypatch):

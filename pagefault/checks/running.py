@@ -14,7 +14,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 import numpy as np
 
 SECONDS = 2.0  # that a call may take
-GRACE = 1.0  # seconds in which it is asked to stop, again and again
+GRACE = 2.0  # seconds in which it is asked to stop, again and again
 
 
 class Hangs(Exception):
