@@ -117,7 +117,7 @@ def test_a_check_takes_a_copy_for_a_write_by_its_thread():
     assert re.match(r"race on s\[\d+\]: line 34 .*reads .*line 28 .*writes .*no barrier", " ".join(kernel.check(*launch)))
 
 
-def test_a_misaligned_copy_and_one_beyond_an_array_are_named():
+def test_a_misaligned_copy_and_one_beyond_an_array_are_named_where_accesses_are_checked():
     for source, what in (("x + 4 * lane + 1", "asynchronous copy of 16 bytes from"),
                          ("x + 4 * lane + 4", r"reads x\[128\], and x has 128 elements, in line 28")):
         kernel, *launch = copies(source=source)
