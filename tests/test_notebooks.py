@@ -127,7 +127,7 @@ def outcomes(tmp_path_factory):
     texts = {"small": small, COURSE: json.dumps(wrong), **{name: changed(small, *fault) for name, fault in FAULTS.items()}}
     for name, text in texts.items():
         (folder / f"{name}.ipynb").write_text(text, encoding="utf-8")
-    options = ["-rA", "-p", "no:cacheprovider", "-o", "addopts=", "--nbval", "--nbval-cell-timeout=10"]
+    options = "-rA -p no:cacheprovider -p no:hypothesispytest -o addopts= --nbval --nbval-cell-timeout=10".split()
     files = [first.name, *(f"{name}.ipynb" for name in texts)]
     run = subprocess.run([sys.executable, "-m", "pytest", *options, *files], cwd=folder, capture_output=True, encoding="utf-8")
     assert run.returncode == 1, run.stdout[-2000:]
