@@ -4,7 +4,7 @@ from collections import deque
 from heapq import heappop, heappush
 
 from .errors import Deadlock
-from .preemption import deadline, deadlock_text, stand_in_line
+from .preemption import deadline, deadlock_text, rule_name, stand_in_line
 
 NEVER = 1 << 62
 
@@ -22,11 +22,20 @@ class Jumper:
         self.restarts, self.run = restarts, run
         self.expires = self.admitted = self.first = self.finished = None
 
+    def __repr__(self):
+        return f"Sequence({self.number}.{self.sample}, {self.num_tokens} of {self.total_tokens} tokens)"
+
     @property
     def num_tokens(self):
         """As the scheduler has it when it is at sequence run.at of the pass: those behind it have not had their token."""
         run = self.run
         return self.tokens if self.expires else self.tokens + run.steps - 1 - self.since + (self.order <= run.at)
+
+    @property
+    def stalled(self):
+        """Failed steps in a row: the one that needs a block now isn't counted as failed yet."""
+        run = self.run
+        return run.patience - self.expires + run.steps + (self.order < run.at) if self.expires else 0
 
     @property
     def generated(self):
@@ -54,7 +63,8 @@ class JumpingRun:
         if s.preemption == "swap" or s.token_budget or s.prefix_cache is not None \
                 or any(r.samples > 1 or r.arrival_ns for r in requests):
             raise ValueError("a jumping run knows no swap, token budget, prefix cache, samples or arrivals: let it step")
-        self.num_blocks = self.num_free = s.num_blocks
+        self.num_blocks = self._free = s.num_blocks
+        self.patience = NEVER if s.patience is None else s.patience
         self.block_size, self.workers = s.block_size, s.workers
         for request in requests:
             s.submit(request)
@@ -63,6 +73,11 @@ class JumpingRun:
         self.steps = self.last_preemption = self.preemptions = self.lost_tokens = self.redone_tokens = self.decoded = 0
         self.running_steps = self.peak_running = self._late = self._order = self._last_finish = self._deadline = 0
         self.at, self._stalled = NEVER, {}
+
+    @property
+    def num_free(self):
+        """Blocks that can be handed out."""
+        return self._free
 
     @property
     def running(self):
@@ -75,7 +90,6 @@ class JumpingRun:
 
     def run(self):
         """Play it to the end; returns itself. Raises Deadlock or Livelock as the Scheduler does."""
-        patience = NEVER if self.rules.patience is None else self.rules.patience
         always_ask = not getattr(self.rules.admission, "of_free_blocks", False)
         stalled, events, changed = self._stalled, self._events, True
         while self.waiting or self.live:
@@ -84,11 +98,11 @@ class JumpingRun:
             if changed or always_ask:
                 self._admit()
             step = events[0][0] if events else NEVER
-            if stalled and self.num_free or always_ask and self.waiting:
+            if stalled and self._free or always_ask and self.waiting:
                 step = self.steps + 1
             elif stalled:
                 step = min(step, min(seq.expires for seq in stalled.values()))
-            if patience >= NEVER and len(stalled) == len(self.live) and not self.num_free:
+            if self.patience >= NEVER and len(stalled) == len(self.live) and not self._free:
                 raise Deadlock(deadlock_text(self.steps, len(self.live)))
             self.steps, before = step, (len(self.live), self.preemptions)
             acting = []
@@ -101,9 +115,9 @@ class JumpingRun:
             for order, seq in acting:
                 if self.live.get(order) is seq:
                     self.at = order
-                    self._act(seq, patience)
+                    self._act(seq)
             self.at = NEVER
-            self.num_free += self._late
+            self._free += self._late
             self._late = 0
             changed = before != (len(self.live), self.preemptions)
         return self
@@ -113,10 +127,10 @@ class JumpingRun:
         while line and len(live) < self.workers:
             seq = line[0]
             need = self.blocks_to_start(seq)
-            if need > self.num_free or (live and not rules.admission(seq, self)):
+            if need > self._free or (live and not rules.admission(seq, self)):
                 break
             line.popleft()
-            self.num_free -= need
+            self._free -= need
             seq.num_blocks, seq.tokens, seq.since, seq.order = need, seq.start_tokens, self.steps, self._order
             seq.entered = self.steps + 1
             if seq.admitted is None:
@@ -134,21 +148,23 @@ class JumpingRun:
         left = seq.total_tokens - seq.tokens if slots >= seq.total_tokens else slots - seq.tokens + 1
         heappush(self._events, (seq.since + left, seq.order, seq.version, seq))
 
-    def _act(self, seq, patience):
+    def _act(self, seq):
         if not seq.expires and seq.num_blocks * self.block_size >= seq.total_tokens:
             return self._finish(seq)
         if not seq.expires:
             seq.tokens = seq.num_blocks * self.block_size
-        while not self.num_free:
-            seq.expires = seq.expires or self.steps + patience
+        while not self._free:
+            seq.expires = seq.expires or self.steps + self.patience
             if self.steps < seq.expires or (self._late and len(self.live) == 1):
                 self._stalled[seq.order] = seq
                 return None
             victim = self.rules.victim(seq, self.running)
+            if victim is None or self.live.get(getattr(victim, "order", None)) is not victim:
+                raise ValueError(f"the victim rule {rule_name(self.rules.victim)} returned {victim!r}, which doesn't run")
             self._preempt(victim)
             if victim is seq:
                 return None
-        self.num_free -= 1
+        self._free -= 1
         if seq.expires:
             self._stalled.pop(seq.order, None)
             seq.expires = None
@@ -168,7 +184,7 @@ class JumpingRun:
         if seq.finished and not self.rules.like_threads:
             self._late += seq.num_blocks
         else:
-            self.num_free += seq.num_blocks
+            self._free += seq.num_blocks
 
     def _preempt(self, seq):
         tokens = seq.tokens if seq.expires else seq.tokens + self.steps - 1 - seq.since  # without this step's

@@ -64,3 +64,52 @@ def test_arrivals_and_samples_are_refused():
     for requests in (with_arrivals(published_requests(4), [0, 0, 0, 5]), [Request(4, 4, samples=2)]):
         with pytest.raises(ValueError, match="let it step"):
             JumpingRun(requests, Scheduler(BlockPool(256, 16)))
+
+
+def watching(seen):
+    """A victim rule that notes what it sees, and chooses by it."""
+
+    def victim(needy, running):
+        names = ("number", "num_tokens", "num_blocks", "generated", "remaining", "loss", "preemptions", "stalled")
+        rows = [tuple(getattr(seq, name) for name in names) for seq in running]
+        seen.append((needy.number, rows))
+        return running[sum(map(sum, rows)) % len(running)]
+
+    return victim
+
+
+@pytest.mark.parametrize("patience", [0, 1, 8])
+def test_a_rule_sees_the_same_of_every_sequence_whether_it_jumps_or_steps(patience):
+    asked = waited = 0
+    for i in range(6):
+        stepped, jumped, rules = [], [], dict(num_blocks=160, workers=16, patience=patience, preemption=("restart", "keep")[i % 2])
+        requests = [Request(prompt, total - prompt) for prompt, total in published_jobs(20, i)]
+        ends = [outcome(requests, jump, like_threads=i < 3, victim=watching(seen), **rules)
+                for jump, seen in ((False, stepped), (True, jumped))]
+        assert ends[0] == ends[1] and stepped == jumped, i
+        asked, waited = asked + len(stepped), waited + sum(row[-1] > 0 for _, rows in stepped for row in rows)
+    assert asked > 50 and bool(waited) == bool(patience)
+
+
+@pytest.mark.parametrize("wrong", ["nobody", "a name", "one that waits"])
+@pytest.mark.parametrize("jump", [False, True])
+def test_a_victim_that_does_not_run_is_named(jump, wrong):
+    gone = []
+
+    def mistaken(needy, running):
+        if wrong == "one that waits":
+            gone[:] = gone or [running[-1]]
+            return gone[0]
+        return None if wrong == "nobody" else "A"
+
+    with pytest.raises(ValueError, match=r"the victim rule mistaken returned (None|'A'|Sequence\(.* tokens\)), which doesn't run"):
+        simulate(published_requests(60), 200, jump=jump, victim=mistaken)
+
+
+@pytest.mark.parametrize("jump", [False, True])
+def test_a_rule_can_not_give_itself_blocks(jump):
+    def cheating(seq, scheduler):
+        scheduler.num_free = 4096
+
+    with pytest.raises(AttributeError, match="num_free"):
+        simulate(published_requests(60), 200, jump=jump, admission=cheating)
