@@ -46,7 +46,8 @@ class Model:
 
 # a100 and h100: the weight rate and FLOP/s that fit published times of a step by batch size (Agrawal et al., Vidur, MLSys
 # 2024: Llama-3-8B on an A100 9.88 ms and 67.5 us a token, Llama-2-7B on an H100 5.55 ms and 21.6 us). h200: the same
-# shares of its peaks as its measured reading rates. gb200: the h200's shares of its own peaks, 8 TB/s and 2,250 TFLOP/s.
+# shares of its peaks as its measured reading rates. gb200: assumed to have the h200's shares of its own peaks, 8 TB/s and 2,250
+# TFLOP/s.
 GPUS = {
     "a100": GPU(1.6255e12, 1.36e12, 237.9e12, 22e9),
     "h100": GPU(2.429e12, 2.06e12, 624e12, 45e9),

@@ -58,32 +58,37 @@ def serve_engine(traffic="azure-conv", num_requests=600, seed=0, rate=None, mode
     return result.summary | {"longest_step_ms": int(result.steps.ns.max()) / 1e6}
 
 
-def serve_priced(prompt_ns=0, **setting):
-    """serve(), where a token of a prompt, fed again after a preemption too, takes prompt_ns besides the step's 1 ms."""
-    return serve(**setting, **dict(cost=ConstantCost(STEP_NS, prompt_ns), jump=False) if prompt_ns else {})
+def serve_priced(prompt_ns=0, gpu=None, **setting):
+    """serve(), where a token of a prompt, fed again after a preemption too, takes prompt_ns besides the step's 1 ms; or with
+    the steps of Llama-3-8B on a gpu of GPUS."""
+    cost = RooflineCost(SERVED["llama-3-8b"], GPUS[gpu]) if gpu else ConstantCost(STEP_NS, prompt_ns)
+    return serve(**setting, **dict(cost=cost, jump=False) if gpu or prompt_ns else {})
 
 
 def serve_estimating(start=None, floor=None, **setting):
-    """serve() with the admission rule decaying(start, floor), or as it is if there is no start."""
-    return serve(**setting, **{} if start is None else {"admission": decaying(start, floor)})
+    """serve_priced() with the admission rule decaying(start, floor), or as it is if there is no start."""
+    return serve_priced(**setting, **{} if start is None else {"admission": decaying(start, floor)})
 
 
 def serve_apart(machines, jobs, seed, victim, patience, num_blocks=4096, workers=128):
     """The published mix dealt out in turn to machines that share the pool and the workers out among themselves.
 
-    steps: of the machine that ends last.
+    steps: of the machine that ends last; mean_steps: of all of them.
     """
     requests, rules = published_requests(jobs, seed), dict(victim=VICTIMS[victim], patience=patience, like_threads=True, jump=True)
     found = [simulate(requests[i::machines], num_blocks // machines, workers=workers // machines, **rules).summary
              for i in range(machines)]
-    return {name: function(f[name] for f in found) for name, function in (("steps", max), ("preemptions", sum))}
+    steps = [f["steps"] for f in found]
+    return {"steps": max(steps), "mean_steps": sum(steps) / machines, "preemptions": sum(f["preemptions"] for f in found)}
 
 
 STEPS = ("steps", "preemptions")
 TIMES = ("seconds", "preemptions", "mean_running", "tokens_per_second", "recompute_tax")
 SWEEPS = {  # the function, and the figures that are recorded
     "cliff": (serve, STEPS), "run_length": (serve, STEPS), "causes": (serve_priced, ("seconds", *STEPS)),
-    "estimating": (serve_estimating, STEPS), "machines": (serve_apart, STEPS), "reserve": (serve_engine, TIMES),
+    "prices": (serve_priced, ("seconds", *STEPS, "recompute_tax")), "contest": (serve_priced, ("seconds", *STEPS)),
+    "estimating": (serve_estimating, ("seconds", *STEPS)), "machines": (serve_apart, ("mean_steps", *STEPS)),
+    "reserve": (serve_engine, TIMES),
     "load": (serve_engine, (*TIMES, "ttft_p50_ms", "ttft_p99_ms")),
     "chunks": (serve_engine, (*TIMES, "ttft_p50_ms", "ttft_p99_ms", "longest_step_ms")),
     "prefixes": (serve_engine, (*TIMES, "ttft_p50_ms", "shared_tokens")), "swap": (serve_engine, (*TIMES, "swapped_blocks")),
@@ -97,8 +102,9 @@ def recorded_sweep(name):
 
 def over_reserving(frame):
     """The rows in pages of a recorded sweep, with a column `times`: throughput over that of the server that reserves, for the
-    same jobs, seed and price of prompts."""
-    keys = [name for name in ("jobs", "seed", "prompt_ns") if name in frame]
+    same jobs, seed, price of prompts and GPU."""
+    keys = [name for name in ("jobs", "seed", "prompt_ns", "gpu") if name in frame]
+    frame = frame.fillna({"gpu": "none"})
     figure = "seconds" if "seconds" in frame else "steps"
     naive, paged = frame[frame.reserved.notna()].set_index(keys)[figure], frame[frame.reserved.isna()]
     return paged.assign(times=naive.loc[list(zip(*(paged[name] for name in keys)))].to_numpy() / paged[figure].to_numpy())

@@ -35,8 +35,8 @@ optimistic.of_free_blocks = True
 def decaying(start=0.7, floor=0.1, steps=1000):
     """Start a sequence if the blocks suffice for a part of what it and the running ones may still produce.
 
-    The part is `start` after a preemption and at first, and falls to `floor` in so many steps without one (SGLang's
-    scheduler estimates outputs in this way).
+    The part is `start` after a preemption and at first, and falls to `floor` in so many steps without one. An oracle: it
+    takes a part of what they really will produce, where SGLang's scheduler, whose idea it is, knows but a maximum.
     """
     if not 0 <= floor <= start or steps < 1:
         raise ValueError(f"start = {start}, floor = {floor}, steps = {steps}: 0 <= floor <= start and 1 <= steps are needed")

@@ -32,15 +32,29 @@ GRIDS = {
     "causes": grid(NAIVE, seed=SEEDS, prompt_ns=[0, 5000])
     + grid(MANY | dict(max_steps=200_000), seed=SEEDS, prompt_ns=[0, 5000], victim=["requester", "newest"], patience=[32, 0],
            preemption=["restart", "keep"]),
-    "estimating": grid(NAIVE, seed=SEEDS) + grid(MANY | PUBLISHED, MANY | NEWEST, seed=SEEDS, share=[0, 0.05, 0.1])
-    + grid(MANY | PUBLISHED, MANY | NEWEST, seed=SEEDS, start=[0.3, 0.5, 0.7, 1], floor=[0.1, 0.3]),
-    "machines": grid(MANY | PUBLISHED, MANY | NEWEST, seed=SEEDS, machines=[1, 2, 4, 8]),
+    "prices": [point for clock in (dict(prompt_ns=0), dict(prompt_ns=1000), dict(prompt_ns=5000), dict(prompt_ns=0, gpu="h200"))
+               for point in grid(NAIVE | clock, seed=SEEDS)
+               + grid(MANY | clock | PUBLISHED, MANY | clock | NEWEST, MANY | clock | NEWEST | dict(preemption="keep"),
+                      seed=SEEDS, share=[0, 0.02, 0.05, 0.1])],
+    "contest": grid(NAIVE, seed=SEEDS, prompt_ns=[5000])
+    + grid(*(MANY | dict(victim=victim, patience=0, max_steps=30_000) for victim in ("newest", "least-lost", "most-remaining",
+                                                                                    "oldest", "requester")),
+           MANY | PUBLISHED | dict(max_steps=30_000), seed=SEEDS, prompt_ns=[5000], share=[0, 0.05]),
+    "estimating": grid(NAIVE, seed=SEEDS, prompt_ns=[0, 5000])
+    + grid(MANY | PUBLISHED, MANY | NEWEST, seed=SEEDS, prompt_ns=[0], share=[0, 0.05, 0.1])
+    + grid(MANY | PUBLISHED, MANY | NEWEST, seed=SEEDS, prompt_ns=[0], start=[0.3, 0.5, 0.7, 1], floor=[0.1, 0.3])
+    + grid(MANY | NEWEST, seed=SEEDS, prompt_ns=[5000], share=[0, 0.05, 0.1])
+    + grid(MANY | NEWEST, seed=SEEDS, prompt_ns=[5000], start=[0.3, 0.5, 0.7, 1], floor=[0.1, 0.3]),
+    "machines": grid(MANY | PUBLISHED, MANY | NEWEST, seed=SEEDS, workers=[128], machines=[1, 2, 4, 8])
+    + [point | dict(workers=128 * point["machines"]) for point in grid(MANY | NEWEST, seed=SEEDS, machines=[2, 4, 8])],
     "reserve": grid(REAL, seed=THREE, share=[0, 0.02, 0.05, 0.1, 0.15]),
-    "load": [point for traffic, most in (("azure-conv", 8192), ("answers", 2048)) for point in
-             grid(*(dict(traffic=traffic) | rules for rules in (dict(reserved=most), dict(victim="newest", preemption="keep"),
-                                                                PUBLISHED | dict(preemption="restart"))),
-                  seed=THREE, rate=[1, 2, 3, 4, 5, 6, 7, 8, 10, 12])],
-    "chunks": grid(LONG_PROMPTS, seed=THREE, token_budget=[257, 512, 1024, 2048, 4096, 8192, 16_384, 200_000]),
+    "load": [point for traffic, num_requests, reserved in (("azure-conv", 2400, (8192,)), ("answers", 1200, (2048, 1600)))
+             for point in grid(*(dict(traffic=traffic, num_requests=num_requests) | rules for rules in
+                                 (*(dict(reserved=most) for most in reserved), dict(victim="newest", share=0),
+                                  dict(victim="newest", share=0.05), PUBLISHED | dict(share=0))),
+                               seed=THREE, rate=[1, 2, 3, 4, 5, 6, 7, 8, 10, 12])],
+    "chunks": grid(LONG_PROMPTS, seed=THREE, token_budget=[257, 512, 1024, 2048, 4096, 8192, 16_384, 200_000])
+    + grid(LONG_PROMPTS | dict(num_requests=900), seed=THREE, token_budget=[257, 2048]),
     "prefixes": grid(dict(traffic="chats", num_requests=400), seed=THREE, system_tokens=[0, 80, 341, 1024, 4096],
                      prefix_caching=[False, True]),
     "swap": grid(*(pool | dict(preemption="keep") for pool in POOLS), seed=THREE)

@@ -19,11 +19,13 @@ CHEAP = {  # a row of each record, to be run again
     "cliff": "seed == 3 and workers == 16 and victim == 'newest'",
     "run_length": "jobs == 128 and seed == 5 and share == 0.02",
     "causes": "seed == 2 and prompt_ns == 0 and victim == 'newest' and patience == 0 and preemption == 'keep'",
-    "estimating": "seed == 1 and victim == 'newest' and share == 0.05",
-    "machines": "seed == 4 and victim == 'newest' and machines == 2",
+    "prices": "seed == 6 and gpu == 'h200' and preemption == 'keep' and share == 0.1",
+    "contest": "seed == 3 and victim == 'least-lost' and share == 0.05",
+    "estimating": "seed == 1 and victim == 'newest' and share == 0.05 and prompt_ns == 0",
+    "machines": "seed == 4 and victim == 'newest' and machines == 2 and workers == 128",
     "reserve": None,  # seconds: the notebook runs one
-    "load": "traffic == 'azure-conv' and seed == 2 and rate == 12 and victim == 'newest'",
-    "chunks": "seed == 2 and token_budget == 2048",
+    "load": "traffic == 'azure-conv' and seed == 2 and rate == 12 and victim == 'newest' and share == 0",
+    "chunks": "seed == 2 and token_budget == 2048 and num_requests == 300",
     "prefixes": "seed == 2 and system_tokens == 1024 and prefix_caching",
     "swap": "seed == 2 and block_size == 64 and piece_ns == 1000",
 }
@@ -55,6 +57,26 @@ def test_throughput_is_over_the_server_that_reserves_with_the_same_jobs_seed_and
     assert over_reserving(frame.query("prompt_ns == 0").rename(columns={"seconds": "steps"})).times.tolist() == [2, 0.25]
 
 
+def test_a_gpus_steps_are_over_the_reserving_server_on_that_gpu():
+    frame = pd.DataFrame([[1, None, 2048, 100.0], [1, "h200", 2048, 300.0], [1, None, None, 50.0], [1, "h200", None, 100.0]],
+                         columns=["seed", "gpu", "reserved", "seconds"])
+    assert over_reserving(frame).times.tolist() == [2, 3]
+
+
+def test_a_small_reserve_helps_a_good_rule_wherever_prompts_have_a_price_and_only_there():
+    rows = over_reserving(recorded_sweep("prices")).query("victim == 'newest' and preemption != 'keep'")
+    times = rows.pivot_table(index=["gpu", "prompt_ns", "seed"], columns="share", values="times")
+    gains = times[0.02] / times[0] - 1
+    assert (gains["none", 0] < 0.01).all() and (gains.drop(("none", 0)) > 0.02).all()
+
+
+def test_paging_with_a_small_reserve_beats_a_tight_limit_and_without_it_only_a_loose_one():
+    speed = recorded_sweep("load").query("traffic == 'answers' and rate == 12")
+    loose, tight = (speed[speed.reserved == slots].tokens_per_second for slots in (2048, 1600))
+    newest, reserve = (speed[(speed.victim == "newest") & (speed.share == share)].tokens_per_second for share in (0, 0.05))
+    assert loose.max() < newest.min() <= newest.max() < tight.min() <= tight.max() < reserve.min()
+
+
 def test_every_record_names_its_command():
     for name in SWEEPS:
         frame = pd.read_csv(experiments.RECORDED / f"{name}.csv", encoding="utf-8")
@@ -84,6 +106,7 @@ def test_a_price_for_prompts_slows_all_and_keeps_the_order():
 
 def test_one_machine_is_the_whole_and_parts_are_slower():
     one, two = (serve_apart(n, 256, 1, "newest", 0) for n in (1, 2))
+    assert one["mean_steps"] == one["steps"] and two["mean_steps"] < two["steps"]
     assert one["steps"] == serve(256, 1, victim=newest, patience=0)["steps"] < two["steps"]
 
 
