@@ -73,7 +73,8 @@ def cliff(frame, bound):
     frame: the recorded sweep "cliff"; bound: {seed: least steps}, of jobs.least_steps().
     """
     naive = frame[(frame.reserved > 0) & (frame.workers == frame.workers.max())].set_index("seed").steps
-    most = float(np.mean([naive[seed] / steps for seed, steps in bound.items()]))
+    bounds = [float(naive[seed] / steps) for seed, steps in bound.items()]
+    most, span = float(np.mean(bounds)), f"{min(bounds):.2f} to {max(bounds):.2f}"
     ax = figure(4.6, title="When does it thrash? 2,048 requests, a pool of 65,536 slots")
     kinds = {"who needs a page waits, then\ngives up its own (published rule)": frame.victim == "requester",
              "the newest gives way at once": frame.victim == "newest", "2,048 slots reserved for each": frame.reserved > 0}
@@ -86,7 +87,8 @@ def cliff(frame, bound):
         lines[name] = times["mean"]
     own, newest, reserving = lines.values()
     ax.axhline(most, color="black", ls=":")
-    ax.text(8, most + 0.05, "no scheduler gets above this: every page in use in every step", fontsize=9, va="bottom")
+    ax.axhspan(min(bounds), max(bounds), color="black", alpha=0.08, lw=0)
+    ax.text(8, max(bounds) + 0.03, "no scheduler gets above this: every page in use in every step", fontsize=9, va="bottom")
     for name, (color, _, _), (x, y) in zip(lines, LOOKS, ((103, 0.34), (103, 2.28), (103, 1.06))):
         ax.text(x, y, name, color="#666666" if color == GREY else color, fontsize=10, va="bottom" if y < 2 else "center")
     ax.text(76, own[80] + 0.04, f"80 workers: {own[80]:.1f}", color=RED, fontsize=10, weight="bold", ha="right")
@@ -95,9 +97,10 @@ def cliff(frame, bound):
     ticks = [8, 16, 32, 64, 128, 256]
     ax.set_xticks(ticks, [str(t) for t in ticks])
     ax.set(xlabel="requests that may run at once (logarithmic)", ylabel="throughput, times that of reserving",
-           ylim=(0, most + 0.35), xlim=(7.6, 280))
+           ylim=(0, max(bounds) + 0.3), xlim=(7.6, 280))
     show(f"The published rule: {own[80]:.1f} times the reserving server's throughput at 80 workers, {own[96]:.1f} times at 96. "
-         f"Newest gives way: {newest[96]:.1f} at 96, {newest[256]:.2f} at 256. No scheduler gets above {most:.2f}. "
+         f"Newest gives way: {newest[96]:.1f} at 96, {newest[256]:.2f} at 256. No scheduler gets above {most:.1f} "
+         f"({span} by seed). "
          f"Reserving: {reserving[8]:.2f} at 8, {reserving[32]:.1f} from 32 on. Bands: {len(naive)} seeds.")
 
 
@@ -222,28 +225,34 @@ def arrivals(evenly, at_random, seconds):
 def load(frame, kinds):
     """By the rate at which requests come: time to the first token for chats, and tokens a second where answers are long.
 
-    frame: the recorded sweep "load"; kinds: {label: which of its rows}. Means of the seeds.
+    frame: the recorded sweep "load"; kinds: {label: which of its rows}. Means of the seeds, and their ranges as bands.
     """
     left, right = figure(4.4, 2, "Llama-3-8B on an A100, 20 GB of cache: what comes in, and what the server makes of it")
     facts = []
     for (label, which), (color, marker, _) in zip(kinds.items(), LOOKS):
-        rows = frame[which].groupby(["traffic", "rate"])[["ttft_p50_ms", "ttft_p99_ms", "tokens_per_second"]].mean()
-        chats, answers = rows.loc["azure-conv"] / 1e3, rows.loc["answers"].tokens_per_second
-        left.semilogy(chats.index, chats.ttft_p50_ms, color=color, marker=marker, ms=5)
-        left.semilogy(chats.index, chats.ttft_p99_ms, color=color, marker=marker, ms=5, ls="--", mfc="white")
-        right.plot(answers.index, answers, color=color, marker=marker, ms=5, label=label)
-        quick = chats.index[chats.ttft_p99_ms < 1].max()
-        facts.append(f"{label}: p99 below a second up to {quick:.0f} chats a second; long answers: at most {answers.max():,.0f} "
-                     f"tokens a second, {answers.iloc[-1]:,.0f} at a rate of {answers.index[-1]:.0f}")
+        rows, said = frame[which], []
+        chats, answers = (rows[rows.traffic == kind].groupby("rate") for kind in ("azure-conv", "answers"))
+        for percentile, dash, fill in (("ttft_p50_ms", "-", color), ("ttft_p99_ms", "--", "white")) if len(chats) else ():
+            times = chats[percentile].agg(["mean", "min", "max"]) / 1e3
+            left.semilogy(times.index, times["mean"], color=color, marker=marker, ms=5, ls=dash, mfc=fill)
+            left.fill_between(times.index, times["min"], times["max"], color=color, alpha=0.15, lw=0)
+        if len(chats):
+            said.append(f"p99 below a second up to {times.index[times['mean'] < 1].max():.0f} chats a second")
+        speed = answers.tokens_per_second.agg(["mean", "min", "max"])
+        right.plot(speed.index, speed["mean"], color=color, marker=marker, ms=5, label=label)
+        right.fill_between(speed.index, speed["min"], speed["max"], color=color, alpha=0.15, lw=0)
+        said.append(f"long answers: at most {speed['mean'].max():,.0f} tokens a second, {speed['mean'].iloc[-1]:,.0f} "
+                    f"({speed['min'].iloc[-1]:,.0f} to {speed['max'].iloc[-1]:,.0f}) at a rate of {speed.index[-1]:.0f}")
+        facts.append(f"{label}: " + "; ".join(said))
     left.text(12, 0.08, "solid: half are below\ndashed: 99% are below", fontsize=9, va="bottom", ha="right")
     left.set(xlabel="requests a second", ylabel="seconds to the first token (logarithmic)")
     left.set_title("chats: Azure's lengths", fontsize=11)
     left.set_yticks([0.1, 1, 10, 100], ["0.1", "1", "10", "100"])
-    right.set(xlabel="requests a second", ylabel="tokens a second", ylim=(0, 1.05 * max(frame.tokens_per_second)))
+    right.set(xlabel="requests a second", ylabel="tokens a second", ylim=(0, 1.35 * max(frame.tokens_per_second)))
     right.set_title("long answers: prompts of 300, answers of 1,000", fontsize=11)
     right.yaxis.set_major_formatter("{x:,.0f}")
-    right.legend(frameon=False, fontsize=9, loc="lower right")
-    show("\n".join(facts) + ".")
+    right.legend(frameon=False, fontsize=8, loc="upper left")
+    show("\n".join(facts) + ".\nBands: the range of the seeds.")
 
 
 def chunks(frame):
