@@ -198,7 +198,7 @@ def recompute_or_swap(models, tokens=1000):
         cross = size / seconds / 1e9
         ax.plot(cross, 1e3 * seconds, color=color, marker=marker, ms=9)
         ax.plot(bus / 1e9, 1e3 * size / bus, color=color, marker="|", ms=16, mew=2.5)
-        ax.text(bus / 1e9 * 1.06, 1e3 * size / bus * 1.25, "its bus", color=color, fontsize=8)
+        ax.text(bus / 1e9 * 0.94, 1e3 * size / bus * 0.72, "its bus", color=color, fontsize=8, ha="right", va="top")
         ax.text(310, 1e3 * size / 300e9, label, color=color, fontsize=9, va="center")
         facts.append(f"{label}: equal at {cross:.1f} GB/s, and its bus does {bus / 1e9:.0f}")
     ticks = [1, 2, 5, 10, 20, 50, 100, 200]
