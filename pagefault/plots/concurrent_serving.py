@@ -181,8 +181,8 @@ def reserve_of_an_engine(real, ours):
         ax.legend(frameon=False, fontsize=9)
     gains = [100 * (f.tokens_per_second.max() / f.tokens_per_second.iloc[0] - 1) for f in (real, ours)]
     fall = [f"{f.preemptions.iloc[0]:,.0f} to {f.preemptions.min():,.0f}" for f in (real, ours)]
-    show(f"The best reserve gains {gains[0]:.1f}% in the engine and {gains[1]:.1f}% in the simulation. From no reserve to the "
-         f"largest, preemptions fall from {fall[0]}, and from {fall[1]}.")
+    show(f"The best reserve gains {gains[0]:.1f}% in the engine and {gains[1]:.1f}% in the simulation. Preemptions fall from "
+         f"{fall[0]} at the least, and from {fall[1]}.")
 
 
 def recompute_or_swap(models, tokens=1000):
