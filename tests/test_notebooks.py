@@ -34,7 +34,9 @@ def course_cells(path):
     for cell in every_cell(path):
         if tags(cell) & EXERCISE:
             continue
-        if not (cell["id"].endswith("-rest") and kept[-1]["cell_type"] == "markdown"):
+        if cell["id"].endswith("-rest") and kept[-1]["cell_type"] == "markdown":
+            kept[-1] = kept[-1] | dict(source=[*kept[-1]["source"], "\n", *cell["source"]])
+        else:
             kept.append(cell)
     return kept
 
