@@ -13,6 +13,28 @@ def ceil(a, b):
     return -(-a // b)
 
 
+def goes_on(after):
+    """A search for pages that goes on after a page that isn't cached, after a collision, or takes any first page."""
+    def find(tokens, cached, size, key):
+        frames, parent, before = [], 0, None
+        for start in range(0, len(tokens) - size + 1, size):
+            page = tuple(tokens[start : start + size])
+            parent = key(parent, page)
+            if parent not in cached:
+                if after == "a gap":
+                    continue
+                break
+            frame, its_page, behind = cached[parent]
+            if its_page != page or (behind != before and not (after == "nothing" and before is None)):
+                if after == "a collision":
+                    continue
+                break
+            frames.append(frame)
+            before = frame
+        return frames
+    return find
+
+
 def sorts_its_argument(seq_lens, block_size):
     seq_lens.sort()
     return pf.paged_memory(seq_lens, block_size).wasted
@@ -178,6 +200,7 @@ WRONG = {
     "find_pages": [
         (found(parent_of=lambda root, key: root), 1, "depends on the key"), (found(full=False), 3, "only full pages"),
         (found(compared=0), 3, "only a hint"), (found(compared=1), 3, "only a hint"),
+        (goes_on("a gap"), 3, "hint"), (goes_on("a collision"), 3, "hint"), (goes_on("nothing"), 3, "hint"),
         (found(stops=False, compared=0), 2, "can't be used"), (found(of=1), 0, "frame of each full page"),
         (lambda tokens, cached, size, key: len(right_pages(tokens, cached, size, key)), 0, "list of whole numbers"),
         (lambda tokens, cached, size, key: [entry[0] for entry in cached.values()], 0, "got"),

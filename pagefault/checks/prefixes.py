@@ -26,6 +26,11 @@ def weak_key(parent, page):
     return (parent + sum(page)) % 5 + 1
 
 
+def poorest_key(parent, page):
+    """A key that says nothing of the pages before."""
+    return page[0]
+
+
 @exercise()
 def find_pages(answer):
     """Exercise 2.6: pages of a prompt that are cached, found by keys that depend on all before."""
@@ -92,6 +97,10 @@ def find_pages(answer):
     prompts = one + [4, 5, 6, 7], other + [4, 5, 6, 7], one + [6, 5, 4], [2, 3, 1] + [4, 5, 6]
     before = {weak_key(0, (1, 2, 3)): (40, (1, 2, 3), None), weak_key(weak_key(0, (1, 2, 3)), (4, 5, 6)): (41, (4, 5, 6), 7)}
     collisions = [(prompt, weak, 3, weak_key) for prompt in prompts] + [(one + [4, 5, 6], before, 3, weak_key)]
+    a, b, c, d, e, f = (100 + random.permutation(800)[:6]).tolist()
+    gap = {a: (50, (a, b), None), e: (51, (e, f), 50)}  # the last page was once cached behind the first one
+    taken = gap | {c: (52, (c, a), 50)}
+    collisions += [(prompt, entries, 2, poorest_key) for entries in (gap, taken) for prompt in ([a, b, c, d, e, f], [e, f])]
     return [(1, "as many pages as are cached in a row", part(plain, "The frame of each full page, until one isn't cached.")),
             (1, "the same page after other pages", part(order, "What lies behind a page that isn't cached can't be used.")),
             (1, "a page that isn't full", part(partial, "Only full pages have a key.")),
