@@ -38,6 +38,7 @@ def pool(Pool):
         play.free(0)
         play.not_freed([a], "it was given back before")
         play.allocate(5)
+        play.not_freed([-1], "there is no frame -1")  # which Python takes for the last one, and that is taken
 
     def a_day():
         random, play = draws("2.2"), make(24)
