@@ -93,6 +93,8 @@ WRONG = {
         (kernel(GRID.replace("i += gridDim.x * blockDim.x", "") + "y[i] += a * x[i];"), 0, "endless.*come to an end"),
         (kernel(GRID + "y[i] += a * x[i]"), 0, "does not compile.*expected"),
         (kernel(GRID + "y[i] += a * x[i];").replace("add_scaled", "scale"), 0, "name is add_scaled"),
+        (kernel(GRID + "y[i] += a * x[i];").replace("__global__", ""), 0, "without __global__"),
+        (kernel(GRID + "y[i] += a * x[j];"), 0, "expected: +a kernel that compiles"),
         (kernel(GRID + "((float*)x)[i] = y[i] += a * x[i];"), 0, "x as it was"),
         (7, 0, "CUDA C, as text.*an int"),
     ],

@@ -25,7 +25,9 @@ def compiled(source, name):
     if error:
         lines = [line for line in error.splitlines() if "error" in line or "does not compile" in line]
         raise Wrong(expected="a kernel that compiles", got="\n".join(lines[:4]) or error[:200],
-                    hint=f"The kernel's name is {name}." if "was not declared" in error else None)
+                    hint=f"The kernel's name is {name}." if re.search(rf"\b{name}\W+was not declared", error) else None)
+    if not re.search(rf"__global__\b[^;{{}}]*\b{name}\s*\(", source):
+        raise Wrong(expected=f"a kernel: __global__ void {name}(...)", got=f"{name} without __global__")
     return kernel
 
 
