@@ -132,15 +132,19 @@ def test_a_pool_holds_what_the_contiguous_cache_does(block_size, order):
 
 def test_the_recorded_table_has_every_rung_over_every_cache():
     table = benchmark.recorded()
-    for work in ("W1", "W2", "W2m", "W3", "W4"):
-        rows = table[table.work == work]
-        kernels = {"naive_attention", "online_softmax", "split_kv"} - ({"naive_attention"} if work == "W4" else set())
+    for work in works():
+        rows = table[table.work == work.name]
+        assert (rows.low_us <= rows.median_us).all() and (rows.median_us <= rows.high_us).all()
+        if work.name.startswith("32 x "):  # notebook 1's
+            assert set(rows.kernel) == {"read_ceiling", "naive_attention"}
+            continue
+        kernels = set(work.rungs) - ({"naive_attention"} if work.name == "W4" else set())
         for layout, order in (("contiguous", ""), ("paged", "shuffled"), ("paged", "ordered")):
             some = rows[(rows.layout == layout) & (rows.order.fillna("") == order)]
             assert kernels <= set(some.kernel)
-        assert (rows.low_us <= rows.median_us).all() and (rows.median_us <= rows.high_us).all()
-    sizes = table[(table.work == "W2") & (table.kernel == "split_kv") & (table.order == "shuffled")].block_size
-    assert sorted(sizes) == [1, 2, 4, 8, 16, 32, 64, 128, 256]
+    for kernel in ("split_kv", "tensor_core"):
+        sizes = table[(table.work == "W2") & (table.kernel == kernel) & (table.order == "shuffled")].block_size
+        assert sorted(sizes) == [1, 2, 4, 8, 16, 32, 64, 128, 256]
 
 
 def test_an_int8_cache_in_a_pool_has_the_same_bytes_and_scales():

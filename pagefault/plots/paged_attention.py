@@ -4,10 +4,13 @@ import numpy as np
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from .measured import where_from
-from .style import BLUE, GREEN, GREY, ORANGE, RED, bare, figure, show
+from .style import BLUE, GREEN, GREY, ORANGE, RED, SKY, bare, figure, show
 
-LOOKS = {"naive_attention": ("naive", BLUE, "o", "-"), "online_softmax": ("online softmax", ORANGE, "s", "--"),
-         "split_kv": ("split-KV", GREEN, "D", "-.")}
+CORE = "naive_attention", "online_softmax", "split_kv"  # the notebook's ladder without its deep dives
+LOOKS = {"naive_attention": ("naive", BLUE, "o", ""), "online_softmax": ("online softmax", ORANGE, "s", "///"),
+         "split_kv": ("split-KV", GREEN, "D", "..."), "tensor_core": ("tensor cores", SKY, "^", "xx"),
+         "int8_pages": ("int8 pages", RED, "v", "\\\\\\"), "cudnn_sdpa": ("cuDNN, contiguous", GREY, "P", ""),
+         "flash_sdpa": ("FlashAttention, contiguous", GREY, "X", "///")}
 
 
 def chunks(lengths, lists):
@@ -24,34 +27,39 @@ def chunks(lengths, lists):
     show("\n".join([*facts, "Orange: the longest request."]))
 
 
-def _rows(table, work, layout="paged", order="shuffled", block_size=16):
-    rows = table[(table.work == work) & (table.layout == layout)]
-    if layout == "paged":
-        rows = rows[(rows.order == order) & (rows.block_size == block_size)]
-    return rows.groupby("kernel").first()
+def _times(table, kernel, work):
+    """What a kernel takes for a work, over pages of 16 in random order if it takes pages, and merely reading its bytes."""
+    rows = table[table.work == (f"{work} int8" if kernel == "int8_pages" else work)]
+    reading, own = rows[rows.kernel == "read_ceiling"], rows[rows.kernel == kernel]
+    if (own.layout == "paged").any():
+        own = own[(own.layout == "paged") & (own.order == "shuffled") & (own.block_size == 16)]
+    return (own.median_us.iloc[0], reading.median_us.iloc[0]) if len(own) else None
 
 
-def ladder(table, works):
-    """What share of the time a kernel needs merely to read its bytes: reading / kernel, by rung and work; pages of 16, shuffled.
+def ladder(table, works, kernels=CORE):
+    """What share of the time a kernel needs merely to read its bytes: reading / kernel, by kernel and work.
 
-    table: benchmark.recorded(); works: {name of a work: label}.
+    Over pages of 16, shuffled, or what a library takes; int8 reads half the bytes. table: benchmark.recorded(); works: {name
+    of a work: label}; kernels: some of LOOKS. One that a work wasn't timed with is left out, if it isn't the plain one.
     """
-    ax = figure(3.9, title=f"How near each rung comes to merely reading its bytes ({where_from(table)})")
-    facts = []
+    ax = figure(1 + 0.19 * len(works) * (len(kernels) + 1), title=f"How near to merely reading the bytes ({where_from(table)})")
+    facts, high = [], 0.8 / len(kernels)
     for i, (work, label) in enumerate(works.items()):
-        reading = table[(table.work == work) & (table.kernel == "read_ceiling")].median_us.iloc[0]
-        rows, texts = _rows(table, work), []
-        for j, (kernel, (name, color, _, _)) in enumerate(LOOKS.items()):
-            y = i + 0.27 * (j - 1)
-            if kernel not in rows.index:
-                ax.text(1, y, f"{name}: can't run", va="center", fontsize=8.5, color=color)
+        texts = []
+        for j, kernel in enumerate(kernels):
+            name, color, _, hatch = LOOKS[kernel]
+            y, times = i + high * (j - (len(kernels) - 1) / 2), _times(table, kernel, work)
+            if times is None:
+                if kernel == "naive_attention":
+                    ax.text(1, y, f"{name}: can't run", va="center", fontsize=8.5, color=color)
                 continue
-            share = 100 * reading / rows.median_us[kernel]
-            ax.barh(y, share, height=0.25, color=color, hatch=("", "///", "...")[j], ec="white")
-            ax.text(share + 1, y, f"{name}: {share:.1f}%, {rows.median_us[kernel]:,.1f} µs", va="center", fontsize=8.5)
+            share = 100 * times[1] / times[0]
+            ax.barh(y, share, height=0.92 * high, color=color, hatch=hatch, ec="white")
+            ax.text(share + 1, y, f"{name}: {share:.1f}%, {times[0]:,.1f} µs", va="center", fontsize=8.5,
+                    bbox=dict(fc="white", ec="none", pad=0.5))
             texts.append(f"{name} {share:.1f}%")
         facts.append(f"{label}: " + ", ".join(texts))
-    ax.set(yticks=range(len(works)), yticklabels=list(works.values()), xlim=(0, 128),
+    ax.set(yticks=range(len(works)), yticklabels=list(works.values()), xlim=(0, 135),
            xlabel="time of reading / time of the kernel (%)")
     ax.axvline(100, color=GREY, lw=1, ls=":")
     ax.invert_yaxis()
@@ -80,7 +88,8 @@ def walk_and_cost(table, block_table, work, label):
     for x, text in ((1.1, "page of a sequence"), (4.6, "block table"), (9, "pool")):
         walk.text(x, len(block_table) + 0.15, text, ha="center", fontsize=10)
     facts = []
-    for kernel, (name, color, marker, _) in LOOKS.items():
+    for kernel in CORE:
+        name, color, marker, _ = LOOKS[kernel]
         rows = table[(table.work == work) & (table.kernel == kernel) & (table.layout == "paged")]
         for order, dash in (("ordered", ":"), ("shuffled", "-")):
             some = rows[rows.order == order].drop_duplicates("block_size", keep="last").sort_values("block_size")
@@ -93,7 +102,7 @@ def walk_and_cost(table, block_table, work, label):
     cost.axhspan(20, 26, color=GREY, alpha=0.25, lw=0)
     cost.text(1, 23, "the paper: 20 to 26%", fontsize=9, va="center")
     cost.axhline(1, color=RED, lw=1)
-    cost.text(1, 1.3, "folklore: 1%", fontsize=9, color=RED)
+    cost.text(16, 1.2, "folklore: 1%", fontsize=9, color=RED)
     cost.set_xscale("log", base=2)
     cost.set_xticks([1, 4, 16, 64, 256], ["1", "4", "16", "64", "256"])
     cost.set(xlabel="page size (tokens)", ylabel="longer than over a contiguous cache (%)", title=label, ylim=(0, 37))
