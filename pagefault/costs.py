@@ -62,6 +62,13 @@ SERVED = {  # parameters as published, two bytes each
 }
 
 
+def fed(batch):
+    """What a batch asks of a model: tokens to feed, tokens whose K and V decoding reads, pairs of tokens among prompts."""
+    context = sum([seq.table.num_tokens for seq in batch.decode]) - len(batch.decode)
+    pairs = sum((end * (end + 1) - start * (start + 1)) // 2 for _, start, end in batch.prefill)
+    return len(batch.decode) + batch.prefill_tokens, context, pairs
+
+
 @dataclass(frozen=True)
 class RooflineCost:
     """hypot(weights / memory rate, 2 x parameters x tokens / FLOP rate) + KV read + attention among prompts + overhead.
@@ -93,9 +100,7 @@ class RooflineCost:
         """Nanoseconds of a batch, without its swaps."""
         if not batch.decode and not batch.prefill:
             return self.overhead_ns
-        context = sum([seq.table.num_tokens for seq in batch.decode]) - len(batch.decode)
-        pairs = sum((end * (end + 1) - start * (start + 1)) // 2 for _, start, end in batch.prefill)
-        return self.step_ns(len(batch.decode) + batch.prefill_tokens, context, pairs)
+        return self.step_ns(*fed(batch))
 
     def transfer_ns(self, num_blocks, block_size):
         """Nanoseconds to move so many blocks between the pool and the host."""

@@ -2,7 +2,7 @@
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -136,6 +136,14 @@ class Launch:
                     self.counts[:] = 0
                 raise
         return self.out
+
+    def with_args(self, grid=None, **args):
+        """The same launch, unchecked, with other arguments for the parameters of these names, and another grid."""
+        names = self.kernel.names(len(self.args))
+        if unknown := set(args) - set(names):
+            raise TypeError(f"{self.kernel.name} has no parameter {', '.join(sorted(unknown))}; it has {', '.join(names)}")
+        return replace(self, grid=grid or self.grid, args=tuple(args.get(n, a) for n, a in zip(names, self.args)),
+                       counts=args.get("arrived", self.counts))
 
     def profile(self):
         """What the launch asks of memory: Kernel.profile."""
