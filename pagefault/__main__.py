@@ -1,10 +1,11 @@
-"""python -m pagefault calc | simulate | bench | class"""
+"""python -m pagefault calc | simulate | bench | engine | class"""
 
 import argparse
 
 from .bench_command import add_bench
 from .calc_command import add_calc
 from .class_command import add_class
+from .engine_command import add_engine
 from .simulate_command import add_simulate
 
 
@@ -14,6 +15,7 @@ def main():
     add_calc(commands)
     add_simulate(commands)
     add_bench(commands)
+    add_engine(commands)
     add_class(commands)
     args = parser.parse_args()
     args.run(args)

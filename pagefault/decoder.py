@@ -39,11 +39,12 @@ class Decoder:
         self.weights = checked_weights(shape, weights, dtype, xp)
         heads, kv_heads, size = shape.num_heads, shape.num_kv_heads, shape.head_dim
         self.cache = PagedCache(shape.num_layers * (num_blocks + 1), block_size, kv_heads, size, dtype, xp)
-        self.stream = xp.cuda.Stream(non_blocking=True) if graphs and xp is not np else None
+        self.stream = xp.cuda.Stream() if graphs and xp is not np else None  # one that waits for the default stream
         angles = np.arange(max_len)[:, None] * shape.rope_base ** (-np.arange(0, size, 2) / size)
         self.turns = xp.asarray(np.stack([np.cos(angles), np.sin(angles)], 2).reshape(max_len, size), np.float32)
         sizes = {"h": (shape.hidden,), "delta": (shape.hidden,), "qkv": ((heads + 2 * kv_heads) * size,), "q": (heads, size),
-                 "k": (kv_heads, size), "v": (kv_heads, size), "out": (heads, size), "gate_up": (2 * shape.mlp,), "mlp": (shape.mlp,)}
+                 "k": (kv_heads, size), "v": (kv_heads, size), "out": (heads, size), "gate_up": (2 * shape.mlp,),
+                 "mlp": (shape.mlp,)}
         rows, self.at_once = self.row_counts[-1], 2 * processors(xp)  # chunks, beside one a row
         self.arrays = {name: xp.zeros((rows, *shape), dtype) for name, shape in sizes.items()}
         self.arrays |= dict(x=xp.zeros((rows, shape.hidden), np.float32), positions=xp.zeros(rows, np.int32),
@@ -56,6 +57,12 @@ class Decoder:
     def in_all_layers(self, blocks):
         """A sequence's blocks as the cache's, layer by layer: block b of layer l is the cache's l * (num_blocks + 1) + b."""
         return (np.arange(self.shape.num_layers)[:, None] * (self.num_blocks + 1) + np.asarray(blocks, np.int64)).reshape(-1)
+
+    def prepare(self):
+        """Make what steps need, for every row count, so that none of them has to; returns itself."""
+        for rows in self.row_counts:
+            self.step([0] * rows, [0] * rows, np.full((rows, self.arrays["tables"].shape[1]), 0), [0])
+        return self
 
     def step(self, tokens, positions, tables, wanted):
         """Feed rows: store their K and V; returns the logits of the rows `wanted`, [wanted, vocabulary].
@@ -107,6 +114,8 @@ class Decoder:
         return self._logits(xp.asarray(np.asarray(wanted, np.int64)))
 
     def _logits(self, wanted):
+        if not len(wanted):
+            return self.xp.empty((0, self.shape.vocabulary), self.dtype)
         x, delta = self.arrays["x"][wanted], self.arrays["delta"][wanted]
         return self._norm(x, delta, self.weights["norm"], self.xp.empty_like(delta))() @ self.weights["output"]
 
@@ -117,7 +126,8 @@ class Decoder:
         per_layer, calls, attentions = self.num_blocks + 1, [], []
         pools = [[x[layer * per_layer : (layer + 1) * per_layer] for x in (self.cache.k, self.cache.v)]
                  for layer in range(shape.num_layers)]
-        attention = attention_launch(a["q"], *pools[0], np.ones(rows, np.int64), np.zeros(a["tables"].shape, np.int32), out=a["out"])
+        nowhere = np.ones(rows, np.int64), np.zeros(a["tables"].shape, np.int32)
+        attention = attention_launch(a["q"], *pools[0], *nowhere, out=a["out"])
         groups = attention.grid[0] // rows
         attention = attention.with_args(((rows + self.at_once) * groups,), tables=a["tables"], chunks=self.arrays["chunks"],
                                         parts=self.parts, arrived=self.arrived)
@@ -129,8 +139,8 @@ class Decoder:
             calls += [self._norm(a["x"], a["delta"], w["attention_norm"], a["h"]), partial(xp.dot, a["h"], w["qkv"], out=a["qkv"]),
                       rope, move_launch(xp, "append", a["slots"], k[0, 0].nbytes, (a["k"], a["v"], k, v)), attentions[-1],
                       partial(xp.dot, a["out"].reshape(rows, -1), w["attention_out"], out=a["delta"]),
-                      self._norm(a["x"], a["delta"], w["mlp_norm"], a["h"]), partial(xp.dot, a["h"], w["gate_up"], out=a["gate_up"]),
-                      swiglu, partial(xp.dot, a["mlp"], w["down"], out=a["delta"])]
+                      self._norm(a["x"], a["delta"], w["mlp_norm"], a["h"]),
+                      partial(xp.dot, a["h"], w["gate_up"], out=a["gate_up"]), swiglu, partial(xp.dot, a["mlp"], w["down"], out=a["delta"])]
         return ([self._graph(calls)] if self.stream else calls), ([] if self.stream else attentions), groups
 
     def _graph(self, calls):

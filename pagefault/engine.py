@@ -17,8 +17,8 @@ class Engine:
     many tokens as its request says; of several samples, number i begins with the i-th likeliest token. A prompt
     without token ids gets random ones, by seed and number.
 
-    tokens: {(number, sample): token ids} of all that ran, prompts included. margins, if asked for: how far the best
-    logit of each produced token was above the second. log: a row of LOG a step.
+    tokens: {(number, sample): token ids} of all that ran, prompts included. margins, if asked for: {(number, sample,
+    position): how far a token's logit was above the second best}. log: a row of LOG a step.
     """
 
     LOG = "rows", "context_tokens", "prompt_pairs", "compute_ns", "swapped_blocks", "swap_ns"
@@ -42,7 +42,7 @@ class Engine:
                 raise ValueError(f"token ids from {min(request.tokens):,} to {max(request.tokens):,}, and the vocabulary has "
                                  f"{decoder.shape.vocabulary:,}")
         if rules.get("like_threads") or rules.get("overlap_swap"):
-            raise ValueError("an engine still writes to blocks that like_threads gives away, and its swaps have ended with the step")
+            raise ValueError("an engine writes to blocks that like_threads gives away; its swaps end with the step (overlap_swap)")
         budget = rules.setdefault("token_budget", decoder.row_counts[-1])
         if budget is None or budget > decoder.row_counts[-1]:
             raise ValueError(f"token_budget = {budget}, and the decoder has room for {decoder.row_counts[-1]:,} rows")
@@ -56,7 +56,7 @@ class Engine:
         start = perf_counter_ns()
         if batch.prefill or batch.decode:
             self._feed(batch)
-        ns = perf_counter_ns() - start
+        ns = self._now() - start
         self.log.append((*fed(batch), ns, batch.swapped_blocks, self._swap_ns))
         return ns
 
@@ -92,9 +92,15 @@ class Engine:
                 best[row] = int(logits[row].argsort()[-1 - seq.sample])
             del mine[n:]  # of a sequence that has started over
             mine.append(best[row])
-            if self.margins is not None:
-                second, first = np.sort(np.partition(logits[row].tolist(), -2)[-2:])
-                self.margins[seq.number, seq.sample, n] = float(first - second)
+        if self.margins is not None and batch.decode:
+            self._keep_margins(batch.decode, logits)
+
+    def _keep_margins(self, decode, logits):
+        rows, best = np.arange(len(decode)), logits.argmax(axis=1)
+        first = logits[rows, best].astype(np.float32)
+        logits[rows, best] = -np.inf
+        margins = (first - logits.max(axis=1)).tolist()
+        self.margins |= {(seq.number, seq.sample, seq.num_tokens - 1): margin for seq, margin in zip(decode, margins)}
 
     def _tokens_of(self, seq):
         """The token ids of a sequence, to be continued."""
@@ -110,5 +116,5 @@ class Engine:
     def _now(self):
         """The clock, when the GPU has done all that it was asked for."""
         if self.decoder.xp is not np:
-            self.decoder.xp.cuda.get_current_stream().synchronize()
+            self.decoder.xp.cuda.Device().synchronize()
         return perf_counter_ns()

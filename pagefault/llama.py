@@ -40,7 +40,8 @@ class LlamaShape:
     def layer_shapes(self):
         """Name and shape of each weight of a layer; matrices are [in, out], with q, k and v, and gate and up, side by side."""
         q_size, kv_size = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
-        return {"attention_norm": (self.hidden,), "qkv": (self.hidden, q_size + 2 * kv_size), "attention_out": (q_size, self.hidden),
+        return {"attention_norm": (self.hidden,), "qkv": (self.hidden, q_size + 2 * kv_size),
+                "attention_out": (q_size, self.hidden),
                 "mlp_norm": (self.hidden,), "gate_up": (self.hidden, 2 * self.mlp), "down": (self.mlp, self.hidden)}
 
     @property
@@ -78,9 +79,10 @@ def random_weights(shape, seed=0, dtype=np.float32, xp=np, one_layer=False):
 
     layers = []
     for _ in range(1 if one_layer else shape.num_layers):
-        layers.append({name: xp.ones(size, dtype) if len(size) == 1 else normal(*size) for name, size in shape.layer_shapes.items()})
-    return {"embedding": normal(shape.vocabulary, shape.hidden, 1), "norm": xp.ones(shape.hidden, dtype), "output": normal(shape.hidden, shape.vocabulary),
-            "layers": layers * shape.num_layers if one_layer else layers}
+        layers.append({name: xp.ones(size, dtype) if len(size) == 1 else normal(*size)
+                       for name, size in shape.layer_shapes.items()})
+    return {"embedding": normal(shape.vocabulary, shape.hidden, 1), "norm": xp.ones(shape.hidden, dtype),
+            "output": normal(shape.hidden, shape.vocabulary), "layers": layers * shape.num_layers if one_layer else layers}
 
 
 def checked_weights(shape, weights, dtype, xp):
