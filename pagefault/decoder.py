@@ -23,8 +23,8 @@ class Decoder:
     A step feeds rows, each one token: the newest of a running sequence, or one of a prompt. A prompt's rows share their
     sequence's block table, and each sees one token more than the one before: to the attention kernel they are rows like any
     others, and nothing is masked. (It reads K and V anew for each; a kernel made for prompts would do many rows at once.)
-    A step is filled up to one of row_counts rows. What is done for so many rows is made once, and is a CUDA graph on a GPU,
-    unless graphs=False.
+    A step is filled up to one of row_counts rows. What is done for so many rows is made once; on a GPU its launches are
+    checked then, and not again, unless checked=True.
 
     cache: one PagedCache for all layers, see in_all_layers; a layer has one block more than sequences get, for the rows
     that only fill up. split: long contexts are split over thread blocks, an equal share each. Without it, and with a
@@ -32,14 +32,14 @@ class Decoder:
     """
 
     def __init__(self, shape, weights, num_blocks, block_size=16, max_len=2048, row_counts=ROW_COUNTS, dtype=np.float32, xp=np,
-                 split=True, graphs=True):
+                 split=True, checked=False):
         self.shape, self.xp, self.dtype, self.split = shape, xp, np.dtype(dtype), split
         self.num_blocks, self.block_size = whole("num_blocks", num_blocks, 1), whole("block_size", block_size, 1)
         self.max_len, self.row_counts = whole("max_len", max_len, 1), sorted(whole("row_counts", n, 1) for n in row_counts)
         self.weights = checked_weights(shape, weights, dtype, xp)
         heads, kv_heads, size = shape.num_heads, shape.num_kv_heads, shape.head_dim
         self.cache = PagedCache(shape.num_layers * (num_blocks + 1), block_size, kv_heads, size, dtype, xp)
-        self.stream = xp.cuda.Stream() if graphs and xp is not np else None  # one that waits for the default stream
+        self.packed = xp is not np and not checked
         angles = np.arange(max_len)[:, None] * shape.rope_base ** (-np.arange(0, size, 2) / size)
         self.turns = xp.asarray(np.stack([np.cos(angles), np.sin(angles)], 2).reshape(max_len, size), np.float32)
         sizes = {"h": (shape.hidden,), "delta": (shape.hidden,), "qkv": ((heads + 2 * kv_heads) * size,), "q": (heads, size),
@@ -81,12 +81,6 @@ class Decoder:
         _check("position", positions, self.max_len)
         used = tables[np.arange(tables.shape[1]) <= (positions // self.block_size)[:, None]]
         _check("block", used, self.num_blocks)
-        if self.stream is None:
-            return self._step(rows, tokens, positions, tables, wanted)
-        with self.stream:
-            return self._step(rows, tokens, positions, tables, wanted)
-
-    def _step(self, rows, tokens, positions, tables, wanted):
         xp, arrays = self.xp, self.arrays
         if rows not in self._made:
             self._made[rows] = self._make(rows)
@@ -97,9 +91,9 @@ class Decoder:
         lengths[: len(tokens)] = positions + 1
         most = max(LEAST_CHUNK, -(-int(lengths.sum()) // max(1, self.at_once // groups))) if self.split else self.max_len
         chunks, _ = chunk_list(lengths, most, TILE)
-        for attention in attentions:  # without a graph only as many thread blocks as have something to do
+        for attention in attentions:  # where they aren't packed, only as many thread blocks as have something to do
             attention.grid = (len(chunks) * groups,)
-        filled = rows + self.at_once if self.stream else len(chunks)
+        filled = rows + self.at_once if self.packed else len(chunks)
         for name, values, count, filling in (("positions", positions, rows, 0), ("slots", slots, rows, scratch),
                                              ("tables", tables, rows, 0), ("chunks", chunks, filled, [rows - 1, 0, 0, 0, 1, 0])):
             whole_array = np.empty((count, *arrays[name].shape[1:]), arrays[name].dtype)
@@ -140,20 +134,11 @@ class Decoder:
                       rope, move_launch(xp, "append", a["slots"], k[0, 0].nbytes, (a["k"], a["v"], k, v)), attentions[-1],
                       partial(xp.dot, a["out"].reshape(rows, -1), w["attention_out"], out=a["delta"]),
                       self._norm(a["x"], a["delta"], w["mlp_norm"], a["h"]),
-                      partial(xp.dot, a["h"], w["gate_up"], out=a["gate_up"]), swiglu, partial(xp.dot, a["mlp"], w["down"], out=a["delta"])]
-        return ([self._graph(calls)] if self.stream else calls), ([] if self.stream else attentions), groups
-
-    def _graph(self, calls):
-        """The calls as one, a CUDA graph; they are made once before, into the rows that only fill up."""
-        self.arrays["slots"][:] = self.num_blocks * self.block_size
-        self.arrays["positions"][:], self.arrays["chunks"][:] = 0, self.xp.asarray([0, 0, 0, 0, 1, 0], np.int32)
-        for call in calls:
-            call()
-        self.stream.synchronize()
-        self.stream.begin_capture()
-        for call in calls:
-            call()
-        return self.stream.end_capture().launch
+                      partial(xp.dot, a["h"], w["gate_up"], out=a["gate_up"]), swiglu,
+                      partial(xp.dot, a["mlp"], w["down"], out=a["delta"])]
+        if self.packed:
+            return [call.packed() if isinstance(call, Launch) else call for call in calls], [], groups
+        return calls, attentions, groups
 
     def _launch(self, file, grid, *args, threads=THREADS, shared=0, out=None):
         return Launch(ladder_kernel(f"{file}.cu", f"{file}<{TYPES[self.dtype.name]}>"), grid, (threads,), args, shared, out)

@@ -112,7 +112,7 @@ def _copy_each(cache, host, blocks, out):
 def steps_by_rows(decoders, counts=(1, 2, 4, 8, 16, 32, 64, 128), context=512, repeats=15):
     """Rows: how long a step of so many decoding sequences takes, each with a context of so many tokens.
 
-    decoders: {name: Decoder}, of equal sizes: with and without CUDA graphs, say.
+    decoders: {name: Decoder}, of equal sizes: with and without checks at each launch, say.
     """
     rows = []
     for name, decoder in decoders.items():

@@ -1,5 +1,7 @@
 """A kernel on an NVIDIA GPU: CuPy compiles it with NVRTC and launches it."""
 
+from functools import partial
+
 import numpy as np
 
 from .arguments import pack, shared_memory
@@ -74,6 +76,10 @@ class GPUFunction:
         self.limit = device_shared_limit(cupy) - self.function.shared_size_bytes
 
     def launch(self, grid, block, args, shared_mem):
+        self.packed(grid, block, args, shared_mem)()
+
+    def packed(self, grid, block, args, shared_mem):
+        """The launch as a call without arguments: checked now, and not again."""
         cupy, name = self.cupy, self.kernel.name
         shared_mem = shared_memory(name, shared_mem, self.limit)
         args = [cupy.asarray(a) if hasattr(a, "__cuda_array_interface__") else a for a in args]
@@ -83,4 +89,4 @@ class GPUFunction:
             raise TypeError(f"{name}: its arrays lie on the GPUs {sorted(homes)}, and the current one is {current}")
         if shared_mem > self.function.max_dynamic_shared_size_bytes:
             self.function.max_dynamic_shared_size_bytes = shared_mem
-        self.function(grid, block, tuple(args), shared_mem=shared_mem)
+        return partial(self.function, grid, block, tuple(args), shared_mem=shared_mem)

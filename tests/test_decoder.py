@@ -117,12 +117,12 @@ def test_a_shape_that_cannot_be_is_refused(change, text):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("shape, dtype, bound", [(SMALL, np.float32, 1e-4), (LLAMAS["tiny"], np.float16, 2e-2)])
-@pytest.mark.parametrize("graphs", [True, False])
-def test_on_a_gpu_it_gives_the_same(shape, dtype, bound, graphs):
+@pytest.mark.parametrize("checked", [False, True])
+def test_on_a_gpu_it_gives_the_same(shape, dtype, bound, checked):
     import cupy
 
     weights, tokens = random_weights(shape, seed=1), np.random.RandomState(0).randint(shape.vocabulary, size=40)
-    decoder = Decoder(shape, weights, 7, max_len=64, dtype=dtype, xp=cupy, graphs=graphs)
+    decoder = Decoder(shape, weights, 7, max_len=64, dtype=dtype, xp=cupy, checked=checked)
     for parts in ([37, 1, 1, 1], [1] * 5 + [35], [16, 16, 8]):
         assert abs(feed(decoder, tokens, parts) - plain_llama(shape, weights, tokens)).max() <= bound
 
