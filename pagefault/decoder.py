@@ -46,7 +46,7 @@ class Decoder:
                  "k": (kv_heads, size), "v": (kv_heads, size), "out": (heads, size), "gate_up": (2 * shape.mlp,),
                  "mlp": (shape.mlp,)}
         rows, self.at_once = self.row_counts[-1], 2 * processors(xp)  # chunks, beside one a row
-        self.arrays = {name: xp.zeros((rows, *shape), dtype) for name, shape in sizes.items()}
+        self.arrays = {name: xp.zeros((rows + 1, *shape), dtype) for name, shape in sizes.items()}  # one for chunks that are none
         self.arrays |= dict(x=xp.zeros((rows, shape.hidden), np.float32), positions=xp.zeros(rows, np.int32),
                             slots=xp.zeros(rows, np.int64), tables=xp.zeros((rows, -(-max_len // block_size)), np.int32),
                             chunks=xp.zeros((rows + self.at_once, 6), np.int32))
@@ -95,7 +95,7 @@ class Decoder:
             attention.grid = (len(chunks) * groups,)
         filled = rows + self.at_once if self.packed else len(chunks)
         for name, values, count, filling in (("positions", positions, rows, 0), ("slots", slots, rows, scratch),
-                                             ("tables", tables, rows, 0), ("chunks", chunks, filled, [rows - 1, 0, 0, 0, 1, 0])):
+                                             ("tables", tables, rows, 0), ("chunks", chunks, filled, [rows, 0, 0, 0, 1, 0])):
             whole_array = np.empty((count, *arrays[name].shape[1:]), arrays[name].dtype)
             whole_array[: len(values)], whole_array[len(values) :] = values, filling
             arrays[name][:count] = xp.asarray(whole_array)
