@@ -46,7 +46,8 @@ WRONG = {
         (starts(lone=False), 2, "wait for ever"),
         (starts(of_free=True), 2, "share of the pool"), (starts(strict=True), 0, "are enough: >="),
         (starts(rounded=int), 2, "isn't rounded down"), (starts(rounded=round), 2, "isn't rounded"),
-        (starts(error="returned"), 2, "raise, not return"), (starts(never="free"), 1, "RequestTooLarge"), (starts(never=None), 2, "more pages than the pool"),
+        (starts(error="returned"), 2, "raise, not return"), (starts(never="free"), 1, "RequestTooLarge"),
+        (starts(never=None), 2, "more pages than the pool"),
         (starts(error=None), 2, "more pages than the pool"), (starts(error=ValueError), 2, "got:      ValueError"),
         (lambda *case: int(right_start(*case)), 0, "an int|a bool"),
     ],
@@ -122,7 +123,8 @@ def test_a_setting_is_tried_on_other_draws():
     best = max(tried, key=tried.get)
     assert_right(checks.setting, [best, [np.float64(best[0]), np.int64(best[1])]])
     for wrong, points, hint in [
-        ((0.3, 128), 0, "fewer workers"), ((0.3, 64), 0, "fewer workers"), ((0, 256), 0, "reserve helps"), ((0.05, 8), 0, "more workers"),
+        ((0.3, 128), 0, "fewer workers"), ((0.3, 64), 0, "fewer workers"), ((0, 64), 0, "reserve helps"),
+        ((0.05, 8), 0, "more workers"),
         ((0.1, 28), 1, "more workers"),
         ((0.8, 40), 0, "smaller reserve"), ((5, 32), 0, "percentage"), ((0.05, 0), 0, "1 to 512"), (best[0], 0, "share, workers"),
         ((0.05, 32.5), 0, "whole number"),
