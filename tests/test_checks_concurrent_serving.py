@@ -123,7 +123,8 @@ def test_a_setting_is_tried_on_other_draws():
     best = max(tried, key=tried.get)
     assert_right(checks.setting, [best, [np.float64(best[0]), np.int64(best[1])]])
     for wrong, points, hint in [
-        ((0.3, 64), 0, "fewer workers"), ((0, 64), 0, "reserve helps"), ((0.05, 8), 0, "more workers"), ((0.1, 28), 1, "more workers"),
+        ((0.3, 64), 0, "fewer workers"), ((0, 64), 0, "reserve helps"), ((0.05, 8), 0, "more workers"),
+        ((0.1, 28), 1, "more workers"),
         ((0.8, 40), 0, "smaller reserve"), ((5, 32), 0, "percentage"), ((0.05, 0), 0, "1 to 512"), (best[0], 0, "share, workers"),
         ((0.05, 32.5), 0, "whole number"),
     ]:

@@ -127,7 +127,7 @@ WRONG = {
         (walk(("return (", "if (block_tables[seq * max_blocks + token / block_size + 1] == -12345) return 0;\n    return (")), 0,
          "outside.*block_tables.*ends with the last"),
         (walk(("* head_dim", "* head_dim * 4")), 0, "numbers, not.* bytes"),
-        (walk(("/ block_size", "/ 16"), ("* block_size", "* 16"), ("% block_size", "% 16")), 0, "outside"),
+        (walk(("/ block_size", "/ 16"), ("* block_size", "* 16"), ("% block_size", "% 16")), 0, "outside|not always 16"),
     ],
     "masked": [
         (masked(("    for (int offset", "    if (tables[seq * max_blocks + page + 1] == -12345) break;\n    for (int offset")), 0,

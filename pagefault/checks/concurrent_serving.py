@@ -136,9 +136,9 @@ def may_start(answer):
              "At first it takes the pages of its prompt; the others when it grows.": slips(total=True),
              "The reserve is a share of the pool, not of what is free.": slips(of_free=True),
              "Just as many free pages as the reserve are enough: >=.": slips(strict=True),
-             "A page that is begun is a page: round up.": slips(floor=True),
              "The reserve isn't rounded down: 2 free pages are fewer than 2.25.": slips(rounded=int),
              "The reserve isn't rounded: 2 free pages are fewer than 2.25.": slips(rounded=round),
+             "A page that is begun is a page: round up.": slips(floor=True),
              "The reserve is missing: so many pages must be free afterwards.": slips(none=True),
              "It is the other way round.": lambda *case: not right_start(*case)}
 

@@ -60,6 +60,7 @@ def paged_case(random, lengths, block_size, num_kv_heads, head_dim, poison=np.na
     sequence's last block the table has -1, or another's block if `behind` is None."""
     counts = [-(-n // block_size) for n in lengths]
     ids = random.permutation(sum(counts) + 3).astype(np.int32)
+    ids = ids if ids[0] else ids[::-1]  # a first page in block 0 would hide who takes the page's number for the block
     tables = np.full((len(lengths), max(counts) + 1), ids[-1] if behind is None else behind, np.int32)
     k, v = 2 * random.standard_normal((2, len(ids), block_size, num_kv_heads, head_dim)).astype("f")
     if poison is not None:
@@ -99,12 +100,14 @@ def walk(source):
             entries = np.concatenate([tables.ravel(), np.zeros(64, np.int32)])
 
             def starts(entry=lambda seq, t: seq * width + t // size, offset=lambda t: t % size, row=lambda head: head // group,
-                       block=lambda entry, t: entries[entry].astype(int), rows=kv_heads, each=dim):
+                       block=lambda entry, t: entries[entry].astype(int), rows=kv_heads, each=dim, page=size):
                 return attention_from(q, k, v, lengths, lambda seq, head, t: (
-                    (block(entry(seq, t), t) * size + offset(t)) * rows + row(head)) * each)
+                    (block(entry(seq, t), t) * page + offset(t)) * rows + row(head)) * each)
 
             def slips():
-                found = {"Row seq of the table begins at seq * max_blocks.": starts(lambda seq, t: seq + t // size),
+                found = {"The page size is the argument block_size, and not always 16.":
+                             starts(lambda seq, t: seq * width + t // 16, lambda t: t % 16, page=16),
+                         "Row seq of the table begins at seq * max_blocks.": starts(lambda seq, t: seq + t // size),
                          "Each sequence has its own row of the table, from seq * max_blocks on.": starts(lambda seq, t: t // size),
                          "token / block_size is the page, token % block_size the offset in it.":
                              starts(lambda seq, t: seq * width + t % size, lambda t: t // size),
