@@ -11,7 +11,7 @@ from ..requests import Request
 from .base import Wrong, class_seed, compare, draws, exercise, same
 from .contest import Lab, setting, victim
 from .running import Raises, call
-from .values import is_any, number, show, truth, whole_numbers
+from .values import close, is_any, number, show, truth, whole_numbers
 
 __all__ = ["Lab", "a_swap", "a_trace", "may_start", "play", "setting", "swap_rate", "trace", "victim"]
 ROWS = 6  # steps that exercise 4.1 asks for
@@ -127,7 +127,7 @@ def may_start(answer):
             pages = (request.total_tokens if "total" in changes else request.prompt_tokens) / block_size
             left = num_free - (pages // 1 if "floor" in changes else -(-pages // 1))
             kept = share * (num_free if "of_free" in changes else num_blocks)
-            kept = 0 if "none" in changes else kept
+            kept = 0 if "none" in changes else changes.get("rounded", float)(kept)
             enough = left > kept if "strict" in changes else left >= kept
             return bool(enough or "lone" not in changes and num_running == 0 and left >= 0)
         return slip
@@ -136,6 +136,8 @@ def may_start(answer):
              "At first it takes the pages of its prompt; the others when it grows.": slips(total=True),
              "The reserve is a share of the pool, not of what is free.": slips(of_free=True),
              "Just as many free pages as the reserve are enough: >=.": slips(strict=True),
+             "The reserve isn't rounded down: 2 free pages are fewer than 2.25.": slips(rounded=int),
+             "The reserve isn't rounded: 2 free pages are fewer than 2.25.": slips(rounded=round),
              "A page that is begun is a page: round up.": slips(floor=True),
              "The reserve is missing: so many pages must be free afterwards.": slips(none=True),
              "It is the other way round.": lambda *case: not right_start(*case)}
@@ -143,10 +145,10 @@ def may_start(answer):
     def cases(count, running=True):
         found = []
         while len(found) < count:
-            size, blocks = int(random.choice([4, 16])), 8 * int(random.randint(6, 15))
-            share = float(random.choice([0.125, 0.25, 0.375]))  # no rounding: the edge is one for everybody
+            size, blocks = int(random.choice([4, 16])), 8 * int(random.randint(6, 15)) + 3 * (len(found) % 2)
+            share = float(random.choice([0.125, 0.25, 0.375]))  # a reserve of whole pages, and next of some eighths more
             request = Request(size * int(random.randint(2, 6)) + int(random.randint(1, size)), int(random.randint(60, 120)))
-            edge = -(-request.prompt_tokens // size) + int(share * blocks) + int(random.choice([-6, -1, 0, 1, 9]))
+            edge = -(-request.prompt_tokens // size) + int(share * blocks) + (-6, 0, 1, -1, 9)[len(found) % 5]
             free = max(0, min(edge, blocks)) if running else blocks
             if -(-request.total_tokens // size) <= blocks:
                 found.append((request, int(random.randint(1, 9)) if running else 0, free, blocks, size, share))
@@ -165,6 +167,8 @@ def may_start(answer):
                 if type(error.error) is not RequestTooLarge:
                     raise Wrong(given, "pf.RequestTooLarge", str(error), "It would never fit, however long it waits.") from None
                 continue
+            if got is RequestTooLarge or is_any(got, (RequestTooLarge,)):
+                raise Wrong(given, "pf.RequestTooLarge, raised", got, "Raise it: raise, not return.")
             raise Wrong(given, "pf.RequestTooLarge", got, "In the end it needs more pages than the pool has, free or not.")
         compare(answer, [(Request(12, 28), 1, 3, 10, 4, 0.0), (Request(20, 19), 2, 0, 10, 4, 0.1)], right_start,
                 {"Too large is what never fits into the pool. This one waits: False.": lambda *case: True} | hints, truth)
@@ -197,4 +201,10 @@ def swap_rate(answer):
              "The tokens cancel.": rate / s.tokens, "That is in GiB; a GB is 10^9 bytes.": rate * 1e9 / 2**30,
              "In GB a second: divide by 10^9.": rate * 1e9}
     given = f"{s.bytes_per_token:,} bytes a token, {s.parameters:.3g} parameters, {s.flops:.3g} FLOP a second"
-    return [(2, "the rate, within 1%", lambda: same(answer, rate, given, lambda: slips, number, rtol=0.01))]
+
+    def named():
+        """Slips of numbers that are rounded a little, too, and an answer that is rounded too much."""
+        mine = number(answer)
+        found = {hint: mine for hint, slip in slips.items() if close(mine, slip, 0.01)}
+        return {"Within 1%: give more digits.": mine} if close(mine, rate, 0.05) else found
+    return [(2, "the rate, within 1%", lambda: same(answer, rate, given, named, number, rtol=0.01))]

@@ -41,7 +41,9 @@ def victim(answer):
     def rule_for(shown):
         def rule(needy, running):
             seen = [shown.setdefault(seq, Seen(seq)) for seq in running]
-            chosen = answer(shown.setdefault(needy, Seen(needy)), list(seen))
+            chosen = answer(shown.setdefault(needy, Seen(needy)), lent := list(seen))
+            if len(lent) != len(seen) or any(a is not b for a, b in zip(lent, seen)):
+                raise TypeError("the list `running` isn't as it was: a rule only chooses, and sorted(running) is a new list")
             for seq, one in zip(running, seen):
                 if chosen is one:
                     return seq
@@ -97,20 +99,21 @@ def _rate(seed, draw, share, workers):
     return tokens / done.summary["steps"]
 
 
-class Lab:
-    """A server for an unknown mix of requests; at most 12 runs can be had of it."""
+_tried = {}  # class seed: the settings that were tried since the program began, in whichever Lab
 
-    def __init__(self):
-        self.runs = 0
+
+class Lab:
+    """A server for an unknown mix of requests; at most 12 settings can be tried, and a setting again as often as you like."""
 
     def run(self, share, workers):
-        """Tokens a step with so large a reserve and so many workers, on two draws of 800 requests."""
+        """Tokens a step with so large a reserve and so many workers, on two draws of 800 requests; 0.0 if it isn't done."""
         share, workers = float(number(share)), whole("workers", workers, 1, 512)
         if not 0 <= share < 1:
             raise ValueError(f"share = {share}, it is from 0 to below 1")
-        if self.runs == 12:
-            raise RuntimeError("12 runs are all there are: which setting was best?")
-        self.runs += 1
+        tried = _tried.setdefault(class_seed(), set())
+        if len(tried | {(share, workers)}) > 12:
+            raise RuntimeError(f"12 runs are all there are, and you had {sorted(tried)}: which setting was best?")
+        tried.add((share, workers))
         return sum(_rate(class_seed(), draw, share, workers) for draw in (1, 2)) / 2
 
 
@@ -119,6 +122,25 @@ def setting(answer):
     """Exercise 4.5: a reserve and a number of workers for an unseen mix, on its draws and on two more."""
     def rate(share, workers):
         return sum(_rate(class_seed(), draw, share, workers) for draw in (1, 2, 3, 4)) / 4
+
+    def better(share, workers):
+        """A direction in which it gains 3% or more: in a small step if one does, else in a large one."""
+        def fewer_or_more(*factors):
+            return [("fewer" if f < 1 else "more", share, min(512, max(1, round(f * workers)))) for f in factors]
+
+        def less_or_more(step):
+            return [("smaller", max(0.0, share - step), workers), ("larger", min(0.95, share + step), workers)]
+
+        least = max(1.03 * rate(share, workers), 0.01)
+        for steps in (fewer_or_more(0.75, 0.9, 1.1, 1.25) + less_or_more(0.15), fewer_or_more(0.5, 2) + less_or_more(0.05)):
+            gain, word = max((rate(*tried), word) for word, *tried in steps)
+            if gain >= least:
+                return {"fewer": "With fewer workers it is more: they push each other out.",
+                        "more": "With more workers it is more: pages lie idle.",
+                        "smaller": "With a smaller reserve it is more: pages lie idle.",
+                        "larger": "A larger reserve helps."}[word]
+        return ("It isn't done: far fewer workers, or a larger reserve." if not rate(share, workers)
+                else "That is near the best: try both, reserve and workers, a little larger and a little smaller.")
 
     def run(within):
         if not is_any(answer, (tuple, list)) or len(answer) != 2:
@@ -133,11 +155,6 @@ def setting(answer):
         best = max(rate(s, w) for s in (0.05, 0.1, 0.2) for w in (24, 32, 40, 48))
         mine = rate(share, workers)
         if mine < (1 - within) * best:
-            fewer, less = rate(share, max(1, workers // 2)) > mine, rate(max(0.0, share - 0.15), workers) > mine
             raise Wrong(f"share {share:g}, {workers} workers, the draws of your runs and two more",
-                        f"at least {(1 - within) * best:.1f} tokens a step", f"{mine:.1f}",
-                        "With half the workers it is more: they push each other out." if fewer else
-                        "With a smaller reserve it is more: pages lie idle." if less else
-                        "With more workers it is more: pages lie idle." if rate(share, 2 * workers) > mine else
-                        "A larger reserve helps.")
+                        f"at least {(1 - within) * best:.1f} tokens a step", f"{mine:.1f}", better(share, workers))
     return [(1, "within 15% of the best", lambda: run(0.15)), (1, "within 5% of the best", lambda: run(0.05))]

@@ -24,8 +24,8 @@ def reads_back(answer):
     """Exercise 3.2: a test that sees any token in the wrong place."""
     random = draws("3.2")
 
-    def case(n, size=4, spoil=lambda k, v, slot: None):
-        k, v, tables = paged_case(random, [n], size, 1, 4)
+    def case(n, size=4, spoil=lambda k, v, slot: None, poison=np.nan):
+        k, v, tables = paged_case(random, [n], size, 1, 4, poison)
         table = tables[0, : -(-n // size)]
         slot = table[np.arange(n) // size] * size + np.arange(n) % size
         keys, values = (x.reshape(-1, 1, 4)[slot] for x in (k, v))
@@ -41,7 +41,8 @@ def reads_back(answer):
 
     def touch(token, of_v):
         def spoil(k, v, slot):
-            (v if of_v else k)[slot[token], 0, 1] += 1e-3
+            x = v if of_v else k
+            x[slot[token], 0, 1] = np.nextafter(x[slot[token], 0, 1], np.float32(np.inf))
         return spoil
 
     def swap_k_v(k, v, slot):
@@ -57,7 +58,8 @@ def reads_back(answer):
                     got, kept = call_with_copies(answer, *made)
                 except Raises as error:
                     raise Wrong(given, str(right_pages(*made)), str(error)) from None
-                hint = ("Slots that hold no token are NaN, and are nobody's business: read n tokens through the table."
+                hint = ("Slots that hold no token have NaN or old numbers, and are nobody's business: "
+                        "read n tokens through the table."
                         if right_pages(*made) else "This one isn't seen: compare each token of K, and of V, with what was written.")
                 same(got, right_pages(*made), given, lambda hint=hint, made=made: {hint: not right_pages(*made)}, truth)
                 if not kept:
@@ -65,7 +67,7 @@ def reads_back(answer):
         return run
 
     right = [("15 tokens in pages of 4, all as written", case(15)), ("32 tokens in pages of 16, all as written", case(32, 16)),
-             ("one token", case(1))]
+             ("one token", case(1)), ("15 tokens in pages of 4, and old numbers in free slots", case(15, poison=None))]
     return [(1, "right pools pass, NaN in free slots or not", part(right)),
             (1, "two full pages that changed places", part([
                 ("pages 0 and 2 changed places, K and V together", case(15, spoil=exchange(0, 2))),
@@ -73,8 +75,8 @@ def reads_back(answer):
             (1, "K alone, V alone, one number", part([
                 ("pages 0 and 1 of K changed places", case(15, spoil=exchange(0, 1, values=False))),
                 ("pages 0 and 1 of V changed places", case(15, spoil=exchange(0, 1, keys=False))),
-                ("a number of V of token 14 is 0.001 larger", case(15, spoil=touch(14, True))),
-                ("a number of K of token 5 is 0.001 larger", case(15, spoil=touch(5, False))),
+                ("a number of V of token 14 differs in its last bit", case(15, spoil=touch(14, True))),
+                ("a number of K of token 5 differs in its last bit", case(15, spoil=touch(5, False))),
                 ("K has V's tokens, and V has K's", case(9, spoil=swap_k_v)),
                 ("token 0 was overwritten", case(9, spoil=zero_first)), right[1]]))]
 
@@ -83,6 +85,8 @@ def triple(x):
     """(m, s, o) as one row of numbers: m, s, and o's."""
     if not is_any(x, (tuple, list)) or len(x) != 3:
         raise TypeError(f"three things are needed, (m, s, o), and this is {what(x)}")
+    if any(is_any(part, (float, np.float64)) and part != part or type(part) is np.ndarray and np.isnan(part).any() for part in x):
+        raise TypeError("this has NaN: before the first page m is -infinity, and e^(old m - new m) is 0, not the other way round")
     return np.concatenate([np.atleast_1d(numbers(part) if is_any(part, (list, tuple, np.ndarray)) else numbers([part]))
                            .ravel() for part in x])
 
@@ -99,11 +103,11 @@ def see_page(answer):
     """Exercise 3.4: online softmax, a page at a time."""
     random = draws("3.4")
 
-    def slip(new_of=lambda m, scores: max(m, scores.max()), keep_s=True, keep_o=True, divide=False):
+    def slip(new_of=lambda m, scores: max(m, scores.max()), keep_s=True, keep_o=True, divide=False, sign=1):
         def made(state, scores, values):
             m, s, o = state
             new = new_of(m, scores)
-            keep, weight = np.exp(m - new), np.exp(scores - new)
+            keep, weight = np.exp(sign * (m - new)), np.exp(scores - new)
             s, o = s * (keep if keep_s else 1) + weight.sum(), o * (keep if keep_o else 1) + weight @ values
             return np.concatenate([[new, s], o / s if divide else o])
         return made
@@ -114,6 +118,7 @@ def see_page(answer):
              "m is the largest of all scores so far, of this page's and those before.": slip(lambda m, scores: scores.max()),
              "m starts at minus infinity, not at 0: all scores may be negative.": slip(lambda m, scores: max(m, scores.max(), 0)),
              "o isn't divided yet: that comes once, at the end.": slip(divide=True),
+             "The factor is e^(old m - new m), not the other way round.": slip(sign=-1),
              "m never changed: it is the largest score so far.": slip(lambda m, scores: m)}
     start = (-np.inf, 0.0, np.zeros(3))
 
@@ -126,7 +131,14 @@ def see_page(answer):
         return found
 
     def part(cases, hint):
-        return lambda: compare(answer, cases, right_page, slips, triple, hint)
+        def run():
+            try:
+                compare(answer, cases, right_page, slips, triple, hint)
+            except Wrong as wrong:
+                if type(wrong.expected) is np.ndarray:  # shown as the answer is: (m, s, o)
+                    wrong.expected = (*wrong.expected[:2].tolist(), wrong.expected[2:])
+                raise
+        return run
 
     every = "New m: the largest so far; then s and o: what there was, times e^(old m - new m), plus this page's."
     return [(1, "the first page", part(cases(0, True) + cases(-30, True), every)),
@@ -166,6 +178,10 @@ def attention_of(answer):
         top = max(m for m, _, _ in partials)
         return sum(o * np.exp(m - top) for m, _, o in partials) / sum(s for _, s, _ in partials)
 
+    def flipped(partials):
+        top = max(m for m, _, _ in partials)
+        return sum(o * np.exp(top - m) for m, _, o in partials) / sum(s * np.exp(top - m) for m, s, _ in partials)
+
     def undivided(partials):
         top = max(m for m, _, _ in partials)
         return sum(o * np.exp(m - top) for m, _, o in partials)
@@ -173,6 +189,7 @@ def attention_of(answer):
     slips = {"Each o and s was made with its own m: bring them to the largest m before you add.": plain,
              "An average of outputs is wrong: a part with larger scores has more weight.": averaged,
              "The sums need the factor e^(m - largest m) too.": half,
+             "The factor is e^(m - largest m), not the other way round.": flipped,
              "Divided by the sum of weights, it is the output.": undivided}
     some = [([partial(int(n), float(random.standard_normal())) for n in random.permutation(sizes)],)
             for sizes in ([2, 3], [1, 4, 2], [5], [1, 1, 3, 2])]

@@ -48,7 +48,11 @@ class StopNow(BaseException):
         self.trace(sys._getframe(1))
 
     def __del__(self):
-        self.trace(sys._getframe(1))
+        try:
+            frame = sys._getframe(1)
+        except ValueError:  # nobody called: the program ends
+            return
+        self.trace(frame)
 
     def trace(self, frame):
         """Trace the functions that run in this thread, down to those of this file, which called them."""

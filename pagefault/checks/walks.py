@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..reference import gathered, reference_attention
-from .base import draws, exercise
+from .base import Wrong, draws, exercise
 from .cuda import compiled, launch, same_source
 
 WALK = """
@@ -48,11 +48,19 @@ __global__ void decode(const float* q, const float* k, const float* v, const int
 }"""
 
 
+BYTES = "The result is in numbers, not in bytes: k is a pointer to floats."
+OUTSIDE = ("That row isn't in the pool: is the entry read at seq * max_blocks + token / block_size? And what is returned counts "
+           "numbers, not bytes.")
+PAST = ("The table ends with the last sequence's last page, and only entries of its pages may be read. token / block_size is the "
+        "page, token % block_size the offset in it.")
+
+
 def paged_case(random, lengths, block_size, num_kv_heads, head_dim, poison=np.nan, behind=-1):
     """k, v, tables of sequences in a shuffled pool. What holds no token is poison, or old numbers if that is None; behind a
     sequence's last block the table has -1, or another's block if `behind` is None."""
     counts = [-(-n // block_size) for n in lengths]
     ids = random.permutation(sum(counts) + 3).astype(np.int32)
+    ids = ids if ids[0] else ids[::-1]  # a first page in block 0 would hide who takes the page's number for the block
     tables = np.full((len(lengths), max(counts) + 1), ids[-1] if behind is None else behind, np.int32)
     k, v = 2 * random.standard_normal((2, len(ids), block_size, num_kv_heads, head_dim)).astype("f")
     if poison is not None:
@@ -62,6 +70,12 @@ def paged_case(random, lengths, block_size, num_kv_heads, head_dim, poison=np.na
         at = tables[seq, np.arange(n) // block_size], np.arange(n) % block_size
         k[at], v[at] = random.standard_normal((2, n, num_kv_heads, head_dim)) + seq
     return k, v, tables
+
+
+def as_given(tables, lengths, block_size):
+    """Block tables as the kernels get them: row after row, and the array ends with the last page of the last sequence."""
+    behind = tables.shape[1] - -(-lengths[-1] // block_size)
+    return tables.ravel()[: tables.size - behind].copy()
 
 
 def attention_from(q, k, v, lengths, start):
@@ -86,12 +100,14 @@ def walk(source):
             entries = np.concatenate([tables.ravel(), np.zeros(64, np.int32)])
 
             def starts(entry=lambda seq, t: seq * width + t // size, offset=lambda t: t % size, row=lambda head: head // group,
-                       block=lambda entry, t: entries[entry].astype(int), rows=kv_heads, each=dim):
+                       block=lambda entry, t: entries[entry].astype(int), rows=kv_heads, each=dim, page=size):
                 return attention_from(q, k, v, lengths, lambda seq, head, t: (
-                    (block(entry(seq, t), t) * size + offset(t)) * rows + row(head)) * each)
+                    (block(entry(seq, t), t) * page + offset(t)) * rows + row(head)) * each)
 
             def slips():
-                found = {"Row seq of the table begins at seq * max_blocks.": starts(lambda seq, t: seq + t // size),
+                found = {"The page size is the argument block_size, and not always 16.":
+                             starts(lambda seq, t: seq * width + t // 16, lambda t: t % 16, page=16),
+                         "Row seq of the table begins at seq * max_blocks.": starts(lambda seq, t: seq + t // size),
                          "Each sequence has its own row of the table, from seq * max_blocks on.": starts(lambda seq, t: t // size),
                          "token / block_size is the page, token % block_size the offset in it.":
                              starts(lambda seq, t: seq * width + t % size, lambda t: t // size),
@@ -102,21 +118,26 @@ def walk(source):
                          "Rows are KV heads': + kv_head, not + head.": starts(row=lambda head: head),
                          "A slot has num_kv_heads rows: slot * num_kv_heads + kv_head.": starts(rows=1),
                          "A row has head_dim numbers: times head_dim.": starts(each=1),
+                         BYTES: starts(each=4 * dim),
                          "The offset in the block is missing.": starts(offset=lambda t: 0 * t)}
                 return {hint: value for hint, value in found.items() if value is not None}
 
             exact = reference_attention(q, gathered(k, tables, lengths), gathered(v, tables, lengths), lengths)
-            launch(kernel, (len(lengths), num_heads), (32,),
-                   (q, k, v, tables, np.array(lengths, np.int32), np.zeros_like(q), width, size, kv_heads, dim, dim**-0.5),
-                   f"lengths {lengths}, pages of {size}, {num_heads} query and {kv_heads} KV heads of {dim}, a shuffled pool",
-                   {5: exact}, slips, "Rows of the wrong tokens were read.", shared_mem=4 * (32 + max(lengths)), rtol=1e-4,
-                   outside="That row isn't in the pool: is the entry read at seq * max_blocks + token / block_size?")
+            args = (q, k, v, as_given(tables, lengths, size), np.array(lengths, np.int32), np.zeros_like(q), width, size, kv_heads)
+            try:
+                launch(kernel, (len(lengths), num_heads), (32,), (*args, dim, dim**-0.5),
+                       f"lengths {lengths}, pages of {size}, {num_heads} query and {kv_heads} KV heads of {dim}, a shuffled pool",
+                       {5: exact}, slips, "Rows of the wrong tokens were read.", shared_mem=4 * (32 + max(lengths)), rtol=1e-4,
+                       outside=OUTSIDE)
+            except Wrong as wrong:
+                wrong.hint = PAST if wrong.hint == OUTSIDE and "block_tables" in wrong.got else wrong.hint
+                raise
         return run
 
     old = dict(poison=None, behind=None)
     return [(1, "one sequence, one head", part(4, 1, 1, [10], **old)), (1, "several sequences", part(4, 1, 1, [3, 16, 5], **old)),
             (1, "groups of query heads", part(4, 4, 2, [7, 12], **old)),
-            (1, "NaN in free slots, and -1 in the table", part(16, 4, 2, [17, 31, 1]))]
+            (1, "NaN in free slots, and -1 in the table", part(8, 4, 2, [17, 31, 1]))]
 
 
 @exercise(blank=lambda source: source is None or same_source(source, UNMASKED))
@@ -144,9 +165,10 @@ def masked(source):
                             out([min(n + 1, w) for n, w in zip(lengths, whole)]),
                         "The sum of weights still counts the empty slots.": out(whole, no_v)}
 
-            args = (q, k, v, tables, np.array(lengths, np.int32), np.zeros_like(q), tables.shape[1])
+            args = (q, k, v, as_given(tables, lengths, 4), np.array(lengths, np.int32), np.zeros_like(q), tables.shape[1])
             launch(kernel, (len(lengths),), (32,), args, f"lengths {lengths}, {'NaN' if poison else 'old numbers'} in empty slots",
-                   {5: out(lengths)}, slips, hint, rtol=1e-4)
+                   {5: out(lengths)}, slips, hint, rtol=1e-4,
+                   outside="Outside of the pool, or of the table: it ends with the last page of the last sequence.")
         return run
 
     nan = "A weight of 0 doesn't help: 0 times NaN is NaN. An empty slot's V must not be read, or must not count."
@@ -162,7 +184,9 @@ def kv_heads(source):
         kernel = compiled(source, "kv_heads")
         for heads, kv in shapes:
             head = np.arange(heads)
-            slips = {"Neighbours share a KV head: heads 0 to 6 of 28 have KV head 0.": head % kv,
+            slips = {"The remainder says which of its group a head is; which group, the quotient says.": head % (heads // kv),
+                     "7 is the group of one model: num_heads / num_kv_heads.": head // 7,
+                     "Neighbours share a KV head: heads 0 to 6 of 28 have KV head 0.": head % kv,
                      "That is a group of 2, whatever the model.": head // 2, "That gives each query head its own.": head,
                      "Divide by how many query heads share one: num_heads / num_kv_heads.": head // kv,
                      "That is how many share one, not which.": np.full(heads, heads // kv),
