@@ -218,6 +218,7 @@ WRONG = {
         (appended(replace=False), 3, "in its place"), (appended(empty=IndexError), 3, "IndexError"),
         (appended(early=True), 3, "changes nothing"), (appended(take=False), 2, "free no longer"),
         (lambda table, num_tokens, counts, free, size: (0, 2), 0, "own"),
+        (lambda *args: [pair] if (pair := right_append(*args)) else [], 0, "not a list of pairs"),
     ],
     "find_pages": [
         (found(parent_of=lambda root, key: root), 1, "depends on the key"), (found(full=False), 3, "only full pages"),

@@ -90,6 +90,7 @@ WRONG = {
         (kernel("for (int i = threadIdx.x; i < n; i += blockDim.x) y[i] += a * x[i];"), 0, "needs blockIdx.x"),
         (kernel(GRID.replace("i < n", "i <= n") + "y[i] += a * x[i];"), 0, r"\[256\].*past the array's end"),
         (kernel(GRID + "y[i] = a * x[i];"), 0, "to be added to"),
+        (kernel(f"if ({MINE} == 0) for (int i = 0; i < n; ++i) y[i] += a * x[i];"), 1, "don't share the work"),
         (kernel(GRID.replace("i += gridDim.x * blockDim.x", "") + "y[i] += a * x[i];"), 0, "endless.*come to an end"),
         (kernel(GRID + "y[i] += a * x[i]"), 0, "does not compile.*expected"),
         (kernel(GRID + "y[i] += a * x[i];").replace("add_scaled", "scale"), 0, "name is add_scaled"),

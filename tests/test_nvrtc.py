@@ -23,6 +23,7 @@ INSTANCES = {  # file: its instances, and the oldest architecture that has what 
     "tensor_core.cu": (["tensor_core<__half, 128, 16, 3, Paged<16>>", "tensor_core<__half, 64, 1, 2, Paged<5>>",
                         "tensor_core<signed char, 128, 4, 2, Contiguous>"], 80),
     "append_int8.cu": (["append_int8"], OLDEST),
+    **{f"{name}.cu": ([f"{name}<float>", f"{name}<__half>"], OLDEST) for name in ("rms_norm", "rope", "swiglu")},
     "read_ceiling.cu": ([f"read_ceiling<{n}>" for n in (2, 8)], OLDEST),
 }
 EXTRA = {Path(__file__).parent / "features.cu": (["features<21, float>"], OLDEST)}

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from ..errors import KernelError
 from .base import Wrong, compare, draws, exercise, same
 from .cuda import compiled, launch, same_source
 from .values import number, numbers
@@ -119,7 +120,20 @@ def add_scaled_part(source, shapes):
                          np.where(np.arange(n) < threads, y + a * x, y)}
             launch(kernel, (grid,), (threads,), (x, y, a, n), f"n = {n}, {grid} thread blocks of {threads}",
                    {1: y + a * x}, lambda s=slips: s)
+        _shared_work(kernel, grid, threads, (x, y, a, n), n)
     return run
+
+
+def _shared_work(kernel, grid, threads, args, n):
+    """Refuse a kernel in which a thread or two of a warp do the warp's work, where the compiler can count requests."""
+    try:
+        asked = kernel.profile((grid,), (threads,), args).total.loc["global store"].requests
+    except KernelError:
+        return
+    if asked > max(16, n / 8):  # what 32 threads of a warp store at once is one request
+        raise Wrong(f"n = {n}, {grid} thread blocks of {threads}", "32 threads that store at once, in one request",
+                    f"{int(asked):,} requests to store {n:,} numbers", "The threads don't share the work: each of the grid takes "
+                    "items of its own.")
 
 
 @exercise(blank=lambda source: source is None or same_source(source, ADD_SCALED))

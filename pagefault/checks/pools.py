@@ -171,7 +171,9 @@ def append(answer):
                 return
             raise Wrong(given, "pf.OutOfBlocks", got, "No frame is free, and one is needed: a copy needs one too.") from None
         got = call(answer, *theirs)
-        pair = None if got is None or is_any(got, (list, tuple)) and not len(got) else whole_numbers(got)
+        if is_any(got, (list, tuple)) and not len(got):
+            raise Wrong(given, "None" if expected is None else list(expected), got, "One pair, or None: not a list of pairs.")
+        pair = None if got is None else whole_numbers(got)
         if pair != (None if expected is None else list(expected)):
             full = num_tokens == len(table) * size
             raise Wrong(given, "None, nothing to copy" if expected is None else list(expected), "None" if pair is None else pair,
