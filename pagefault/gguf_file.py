@@ -24,7 +24,7 @@ def load_llama(path):
     "attention_norm", "mlp_norm" [hidden], "qkv" [hidden, (num_heads + 2 * num_kv_heads) * head_dim], "attention_out"
     [num_heads * head_dim, hidden], "gate_up" [hidden, 2 * mlp], "down" [mlp, hidden]. RoPE turns the neighbours 2i, 2i + 1
     of a head, as GGUF's llama stores them. Raises ValueError for what isn't GGUF, another architecture, or a key or
-    tensor that is missing, of another shape, or of no use here (then the model computes something that this doesn't).
+    tensor that is missing, of another shape, or of no use here: the model would compute something else than this decoder.
     """
     name, reader = open_gguf(path)
     architecture = value(name, reader, "general.architecture")
@@ -65,6 +65,7 @@ def load_llama(path):
 
 
 def package(name):
+    """The module of an optional package. Raises ImportError that says how to install it."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -72,14 +73,16 @@ def package(name):
 
 
 def open_gguf(path):
+    """(the file's name, a gguf.GGUFReader). Raises ValueError if it isn't a whole GGUF file."""
     path = Path(path)
     try:
         return path.name, package("gguf").GGUFReader(path)
-    except (ValueError, IndexError, KeyError, OverflowError) as error:
+    except (ValueError, IndexError) as error:
         raise ValueError(f"{path.name} can't be read as a whole GGUF file: {error}") from error
 
 
 def value(name, reader, key, *default):
+    """What the file's metadata has under key, else the default. Raises ValueError if there is neither."""
     if key not in reader.fields and not default:
         raise ValueError(f"{name} has no {key}")
     return reader.fields[key].contents() if key in reader.fields else default[0]

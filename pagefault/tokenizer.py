@@ -41,7 +41,7 @@ class ChatTokenizer:
 
     def decode(self, ids):
         """The text of ids, without control tokens."""
-        return self.bpe.decode([int(i) for i in ids])
+        return self.bpe.decode(ids)
 
     def chat(self, text):
         """The ids of a user's first message in the model's chat form. Raises ValueError if that isn't SmolLM2's."""

@@ -93,7 +93,7 @@ def test_a_model_of_another_kind_is_refused_by_name(change, message, tmp_path):
 @pytest.mark.parametrize("load", [load_llama, load_tokenizer])
 def test_a_file_that_is_not_a_whole_gguf_file_is_refused(load, tmp_path):
     whole = written(tmp_path).read_bytes()
-    for data in [b"not a model", b"", *(whole[:n] for n in np.linspace(1, len(whole) - 1, 20).astype(int))]:
+    for data in [b"not a model", b"", *(whole[:n] for n in [*range(1, 5000, 250), len(whole) // 2, len(whole) - 1])]:
         (tmp_path / "part.gguf").write_bytes(data)
         with pytest.raises(ValueError, match="part.gguf can't be read as a whole GGUF file"):
             load(tmp_path / "part.gguf")
