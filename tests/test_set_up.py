@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 NAMES = {"cupy-cuda12x": "cupy", "cupy-cuda13x": "cupy"}  # PyPI's: conda-forge's
 ONLY_CONDA = {"pip", "cxx-compiler", "python"}
-NOT_CONDA = {"ziglang", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime", "nbgrader"}
+NOT_CONDA = {"ziglang", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime", "nbgrader", "gguf", "tokenizers"}
 
 
 def requirements():
