@@ -69,7 +69,9 @@ RIGHT = {
                 lambda scores, length: weights_of(largest, kept)(scores, length).astype("f").tolist()],
     "add_scaled": [kernel(GRID + "y[i] += a * x[i];"), kernel(
         f"int all = gridDim.x * blockDim.x, each = (n + all - 1) / all, first = ({MINE}) * each;"
-        "for (int i = first; i < first + each && i < n; ++i) y[i] = fmaf(a, x[i], y[i]);")],
+        "for (int i = first; i < first + each && i < n; ++i) y[i] = fmaf(a, x[i], y[i]);"), kernel(
+        f"for (int i = 4 * ({MINE}); i < n; i += 4 * gridDim.x * blockDim.x)"  # four neighbours each
+        "  for (int j = i; j < i + 4 && j < n; ++j) atomicAdd(y + j, a * x[j]);")],
     "shares": [shares(*ALL), shares((ADD, SYNC + ADD), (DIVIDE, SYNC + DIVIDE))],
 }
 WRONG = {
@@ -79,10 +81,15 @@ WRONG = {
         (weights_of(largest, lambda e, n: e.sum()), 2, "exponents behind"),
         (masked_by_a_product, 2, "product and maximum"),
         (padding_overwritten, 2, "changed arguments"),
-        (lambda scores, length: np.array([0.1636, 0.6728, 0.1636]), 0, "divided by the sum"),  # the shown example
+        (lambda scores, length: np.array([0.1636, 0.6728, 0.1636]), 0, "len.scores. of them, not 3"),  # the shown example
         (lambda scores, length: plain_weights(scores, length)[:length], 2, "0 for each of the others"),
         (lambda scores, length: np.full(len(scores), 1 / length), 0, "divided by the sum"),  # right on average
         (lambda scores, length: pf.softmax(scores), 2, "weights are of all scores"),
+        (lambda scores, length: np.ones(length) / length, 0, "divided by the sum"),
+        (lambda scores, length: np.append(plain_weights(scores, length), 0), 0, "len.scores. of them, not"),
+        (lambda scores, length: [plain_weights(scores, length)[0]], 0, "len.scores. of them, not 1"),
+        (lambda scores, length: np.append(plain_weights(scores, length)[:length], scores[length:]), 2, "first . each weight is 0"),
+        (lambda scores, length: weight, 0, "NameError.*not defined$"),  # noqa: F821 (that is the slip)
     ],
     "add_scaled": [
         (kernel(f"int i = {MINE}; y[i] += a * x[i];"), 1, r"x?y?\[230\].*nothing to do"),
@@ -90,7 +97,13 @@ WRONG = {
         (kernel("for (int i = threadIdx.x; i < n; i += blockDim.x) y[i] += a * x[i];"), 0, "needs blockIdx.x"),
         (kernel(GRID.replace("i < n", "i <= n") + "y[i] += a * x[i];"), 0, r"\[256\].*past the array's end"),
         (kernel(GRID + "y[i] = a * x[i];"), 0, "to be added to"),
-        (kernel(f"if ({MINE} == 0) for (int i = 0; i < n; ++i) y[i] += a * x[i];"), 1, "don't share the work"),
+        (kernel(f"if ({MINE} == 0) for (int i = 0; i < n; ++i) y[i] += a * x[i];"), 0, "one thread.*don't share"),
+        (kernel("if (blockIdx.x == 0) for (int i = threadIdx.x; i < n; i += blockDim.x) y[i] += a * x[i];"), 0,
+         "by one thread block.*don't share"),
+        (kernel("for (int i = blockIdx.x; i < n; i += gridDim.x) if (threadIdx.x == 0) y[i] += a * x[i];"), 0, "by one thread"),
+        (kernel(GRID.replace("gridDim.x * ", "") + "y[i] += a * x[i];"), 0, "y.64. was added to 2 times"),
+        (kernel("for (int i = 0; i < n; ++i) y[i] += a * x[i];"), 0, "did every item"),
+        (kernel(GRID.replace("int i", "int i = 1 +") .replace("+ =", "+") + "y[i] += a * x[i];"), 0, "y.0. was left out"),
         (kernel(GRID.replace("i += gridDim.x * blockDim.x", "") + "y[i] += a * x[i];"), 0, "endless.*come to an end"),
         (kernel(GRID + "y[i] += a * x[i]"), 0, "does not compile.*expected"),
         (kernel(GRID + "y[i] += a * x[i];").replace("add_scaled", "scale"), 0, "name is add_scaled"),
@@ -107,6 +120,9 @@ WRONG = {
         (shares((ADD, ADD + SYNC)), 0, "nan.*not written yet"),
         (shares((ADD, SYNC + ADD)), 0, "last thread first.*right the other way round"),
         (shares((STORE, STORE + SYNC), (ADD, "  __syncwarp();\n" + ADD), (DIVIDE, SYNC + DIVIDE)), 0, "not written yet"),
+        (shares(*ALL, ("s[t] += s", "s[t] = s")), 0, "no thread comes too early"),
+        (shares(*ALL, ("x[i] / s[0]", "x[i] / s[t]")), 0, "no thread comes too early"),
+        (shares(*ALL, ("x[i] / s[0]", "x[i] / (n / threadIdx.y)")), 0, "division by zero[^\n]*barrier[^\n]*$"),
     ],
 }
 
@@ -140,6 +156,9 @@ CHATS = [
     (lambda m, each: m.memory_gb * 2**30 // each, "GiB"), (lambda m, each: m.memory_gb * 1e9 / each, "whole chats"),
     (lambda m, each: -(-m.memory_gb * 10**9 // each), "round down"), (lambda m, each: float("nan"), "NaN"),
     (lambda m, each: m.memory_gb * 10**9 * m.tokens // each, "tokens, not chats"), (lambda m, each: 122, "122"),
+    (lambda m, each: round(m.memory_gb * 10**9 / each), "round down"), (lambda m, each: m.memory_gb * 2**30 / each, "GiB"),
+    (lambda m, each: -(-m.memory_gb * 2**30 // each), "GiB"), (lambda m, each: m.memory_gb / each, "GB is 10.9 bytes"),
+    (lambda m, each: round(m.memory_gb * 1e9 * m.num_kv_heads / each / m.num_heads), "query heads"),
 ]
 
 
@@ -151,6 +170,14 @@ def test_bytes_and_chats_are_checked():
         assert_wrong(lambda answer: checks.bytes_and_chats(answer, chats), wrong(m), 1, hint)
     for wrong, hint in CHATS:
         assert_wrong(lambda answer: checks.bytes_and_chats(each, answer), wrong(m, each * m.tokens), 1, hint)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_chats_rounded_up_are_wrong_in_every_class(seed, monkeypatch):
+    monkeypatch.setattr("pagefault.checks.base._class_seed", [seed])
+    m = checks.a_model()
+    exact = m.memory_gb * 1e9 / by_hand(m) / m.tokens
+    assert [checks.bytes_and_chats(by_hand(m), f(exact)) for f in (int, round, np.ceil)] == [2, 1, 1]
 
 
 def test_flop_and_sectors_are_checked():

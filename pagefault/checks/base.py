@@ -109,19 +109,22 @@ def compare(answer, cases, right, slips=(), read=None, hint=None):
 
     right: the same in the module's own words, called afterwards. slips: {hint: the function that makes that mistake}.
     read: turns what the answer returned into plain numbers, or raises TypeError; number() unless given. hint: for other
-    mistakes.
+    mistakes, a text or a function of what came and the arguments; not for errors that say themselves what to mend.
     """
     read, slips = read or number, dict(slips)
+    hint_for = hint if callable(hint) else lambda got, *args: hint
     for i, args in enumerate(cases):
         given = ", ".join(f"{name} = {show(arg)}" for name, arg in zip(inspect.signature(right).parameters, args))
         try:
             got, kept = call_with_copies(answer, *args)
         except (Raises, Hangs) as error:
-            raise Wrong(given, right(*args), str(error), hint, isinstance(error, Hangs)) from None
+            hangs = isinstance(error, Hangs)
+            plain = hangs or isinstance(error.error, (NameError, AttributeError, ImportError))
+            raise Wrong(given, right(*args), str(error), None if plain else hint_for(None, *args), hangs) from None
         try:
             same(got, right(*args), given, lambda args=args: {hint: slip(*args) for hint, slip in slips.items()}, read)
         except Wrong as wrong:
-            wrong.hint = _mistake(answer, cases[i:], slips, read) if wrong.hint in slips else wrong.hint or hint
+            wrong.hint = _mistake(answer, cases[i:], slips, read) if wrong.hint in slips else wrong.hint or hint_for(got, *args)
             raise
         if not kept:
             raise Wrong(given, "arguments that are as they were", "changed arguments",

@@ -42,13 +42,13 @@ def _compiled(source, name):
 
 
 def launch(kernel, grid, block, args, given, right, slips=dict, hint=None, outside=NO_WORK, races=True, shared_mem=0,
-           rtol=1e-5):
+           rtol=1e-5, racing=None):
     """Launch a kernel with copies of args, first thread first and last thread first; raises the first Wrong.
 
     given: the case in words. right: {index of an argument: the array that it must be afterwards}; other arrays must be as they
-    were. slips: a function that returns {hint: what this mistake makes of the first of them}. hint: for other mistakes;
-    outside: for an access outside of the arrays. races: also raise a Wrong for
-    races and reads of what nobody wrote, once both results are right.
+    were. slips: a function that returns {hint: what this mistake makes of the first of them}. hint: for other mistakes, a text or
+    a function of that array; racing: for those in which there is a race; outside: for an access outside of the arrays. races:
+    also raise a Wrong for races and reads of what nobody wrote, once both results are right.
     """
     faults = []
     for backwards in (False, True):
@@ -73,7 +73,8 @@ def launch(kernel, grid, block, args, given, right, slips=dict, hint=None, outsi
                 hints = [] if backwards else [hint for hint, wrong in slips().items() if close(copies[i], wrong, rtol)]
                 if backwards:
                     hints = ["It was right the other way round: a thread uses what another has not written yet, or has changed."]
-                raise Wrong(order, *first_difference(kernel.names(len(args))[i], array, copies[i]), (hints + [hint])[0])
+                hints += [racing] * bool(racing and found) + [hint(copies[i]) if callable(hint) else hint]
+                raise Wrong(order, *first_difference(kernel.names(len(args))[i], array, copies[i]), hints[0])
         for i, (before, after) in enumerate(zip(args, copies)):
             if isinstance(before, np.ndarray) and i not in right and before.tobytes() != after.tobytes():
                 raise Wrong(order, f"{kernel.names(len(args))[i]} as it was", "other numbers in it")
@@ -92,6 +93,7 @@ def fault_hint(text):
     """What an error of a launch usually means."""
     if "endless" in text:
         return "A loop doesn't come to an end."
+    text = text.partition("; thread block")[0]  # behind it stands which barrier the thread had passed
     if "barrier" in text or "__syncthreads" in text:
         return "All threads of a thread block must come to the same barrier."
     return None

@@ -1,13 +1,16 @@
 """Checks of notebook 1's exercises."""
 
+import re
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 
+from ..cpu import on_cpu
 from ..errors import KernelError
 from .base import Wrong, compare, draws, exercise, same
-from .cuda import compiled, launch, same_source
-from .values import number, numbers
+from .cuda import SECONDS, compiled, launch, same_source
+from .values import close, number, numbers
 
 ADD_SCALED = """
 __global__ void add_scaled(const float* x, float* y, float a, int n) {
@@ -59,7 +62,14 @@ def weights(answer):
              "Only the weights are asked for that count, and 0 for each of the others.": lambda s, n: right_weights(s[:n], n)}
 
     def run(cases, hint):
-        return lambda: compare(answer, cases, right_weights, slips, numbers, hint)
+        def other(got, scores, length):
+            got = None if got is None else numbers(got)
+            if got is not None and got.shape != scores.shape:
+                return f"A weight for each of the {len(scores)} scores is asked for: len(scores) of them, not {got.size}."
+            if got is not None and close(got[:length], right_weights(scores, length)[:length]):
+                return f"Behind the first {length} each weight is 0."
+            return hint
+        return lambda: compare(answer, cases, right_weights, slips, numbers, other)
 
     large = "exp() of anything above 709 is infinite: the largest of the scores that count must be taken off first."
     nan = "Behind the length anything may stand, NaN too: leave those scores out of every sum, product and maximum."
@@ -72,13 +82,20 @@ def a_model():
     """Print the shape of the model of exercise 1.2, and return it."""
     random = draws("1.2")
     kv_heads = int(random.choice([2, 4, 8]))
-    model = SimpleNamespace(
-        num_layers=int(random.choice([28, 36, 48, 60])), num_heads=int(random.choice([3, 5, 7])) * kv_heads, num_kv_heads=kv_heads,
-        head_dim=int(random.choice([64, 96, 128])), dtype_bytes=2, tokens=int(random.choice([1500, 2000, 3000])),
-        memory_gb=int(random.choice([24, 40, 60])))
+    kept = None
+    while kept is None or not 0.6 < kept % 1 < 0.9:  # rounded down it is another number than rounded
+        model = _model(random, kv_heads)
+        kept = model.memory_gb * 1e9 / (4 * model.num_layers * kv_heads * model.head_dim * model.tokens)
     print(f"{model.num_layers} layers, {model.num_heads} query heads, {model.num_kv_heads} KV heads, head_dim {model.head_dim},",
           f"{model.dtype_bytes} bytes a number; chats of {model.tokens:,} tokens, {model.memory_gb} GB for them")
     return model
+
+
+def _model(random, kv_heads):
+    return SimpleNamespace(
+        num_layers=int(random.choice([28, 36, 48, 60])), num_heads=int(random.choice([3, 5, 7])) * kv_heads, num_kv_heads=kv_heads,
+        head_dim=int(random.choice([64, 96, 128])), dtype_bytes=2, tokens=int(random.choice([1500, 2000, 3000])),
+        memory_gb=int(random.choice([24, 40, 60])))
 
 
 @exercise()
@@ -92,16 +109,25 @@ def bytes_and_chats(bytes_per_token, chats):
              "That is one layer; each has its own K and V.": 2 * one // m.num_layers,
              "All KV heads have a K and V of their own.": 2 * heads,
              "That is KiB (or kB): bytes are asked for.": 2 * one / 1024}
-    per_chat = 2 * one * m.tokens
-    counts = {"That counts in GiB; a GB is 10^9 bytes.": m.memory_gb * 2**30 // per_chat,
-              "The last one does not fit any more: round down.": -(-m.memory_gb * 10**9 // per_chat),
-              "Whole chats are asked for.": m.memory_gb * 10**9 / per_chat,
-              "That is tokens, not chats.": m.memory_gb * 10**9 // (2 * one),
-              "That is with the query heads.": m.memory_gb * 10**9 // (2 * heads * m.num_heads * m.tokens),
-              "A token has a K and a V.": m.memory_gb * 10**9 // (one * m.tokens)}
+    per_chat, memory = 2 * one * m.tokens, m.memory_gb * 10**9
+
+    def counts():
+        def rounded(exact):
+            """The answer, if it is this number or what it is when rounded up or down."""
+            mine = number(chats)
+            return mine if close(mine, exact) or mine in (exact // 1, exact // 1 + 1) else None
+
+        return {"The last one does not fit any more: round down.": memory // per_chat + 1,
+                "Whole chats are asked for.": memory / per_chat,
+                "memory_gb counts GB, and a GB is 10^9 bytes.": rounded(m.memory_gb / per_chat),
+                "That counts in GiB; a GB is 10^9 bytes.": rounded(m.memory_gb * 2**30 / per_chat),
+                "That is tokens, not chats.": rounded(memory / (2 * one)),
+                "That is with the query heads.": rounded(memory / (2 * heads * m.num_heads * m.tokens)),
+                "A token has a K and a V.": rounded(memory / (one * m.tokens)),
+                "Each layer has its own K and V.": rounded(m.num_layers * memory / per_chat)}
+
     return [(1, "bytes a token", lambda: same(bytes_per_token, 2 * one, given, lambda: slips)),
-            (1, "chats", lambda: same(chats, m.memory_gb * 10**9 // per_chat,
-                                      f"{m.memory_gb} GB, chats of {m.tokens:,} tokens", lambda: counts))]
+            (1, "chats", lambda: same(chats, memory // per_chat, f"{m.memory_gb} GB, chats of {m.tokens:,} tokens", counts))]
 
 
 def add_scaled_part(source, shapes):
@@ -109,31 +135,59 @@ def add_scaled_part(source, shapes):
         kernel, random = compiled(source, "add_scaled"), draws("1.3")
         for n, grid, threads in shapes:
             x, y, a = random.permutation(n).astype("f") + 1, random.permutation(n).astype("f"), float(random.randint(2, 9))
+            i, all_threads = np.arange(n), grid * threads
             slips = {"y is to be added to: y[i] += ..., not y[i] = ...": a * x,
                      "Every thread block did the same items: i needs blockIdx.x too, so that each thread has its own.":
                          y + grid * a * x,
                      "Every thread block did the first items: i needs blockIdx.x too, so that each thread has its own.":
-                         np.where(np.arange(n) < threads, y + grid * a * x, y),
+                         np.where(i < threads, y + grid * a * x, y),
+                     "Every thread did every item: all threads of the grid share them.": y + all_threads * a * x,
                      "Some items were left out: a thread takes i, and then i + all threads of the grid, and so on.":
-                         np.where(np.arange(n) < grid * threads, y + a * x, y),
+                         np.where(i < all_threads, y + a * x, y),
                      "Only the first thread block's items were done: i = blockIdx.x * blockDim.x + threadIdx.x.":
-                         np.where(np.arange(n) < threads, y + a * x, y)}
-            launch(kernel, (grid,), (threads,), (x, y, a, n), f"n = {n}, {grid} thread blocks of {threads}",
-                   {1: y + a * x}, lambda s=slips: s)
-        _shared_work(kernel, grid, threads, (x, y, a, n), n)
+                         np.where(i < threads, y + a * x, y)}
+            launch(kernel, (grid,), (threads,), (x, y, a, n), a_launch(n, grid, threads), {1: y + a * x}, lambda s=slips: s,
+                   partial(how_often, x, y, a))
+        shared_work(kernel)
     return run
 
 
-def _shared_work(kernel, grid, threads, args, n):
-    """Refuse a kernel in which a thread or two of a warp do the warp's work, where the compiler can count requests."""
-    try:
-        asked = kernel.profile((grid,), (threads,), args).total.loc["global store"].requests
-    except KernelError:
-        return
-    if asked > max(16, n / 8):  # what 32 threads of a warp store at once is one request
-        raise Wrong(f"n = {n}, {grid} thread blocks of {threads}", "32 threads that store at once, in one request",
-                    f"{int(asked):,} requests to store {n:,} numbers", "The threads don't share the work: each of the grid takes "
-                    "items of its own.")
+def a_launch(n, grid, threads):
+    return f"n = {n}, {f'{grid} thread blocks' if grid > 1 else 'a thread block'} of {threads}"
+
+
+def how_often(x, y, a, got):
+    """The hint of a result in which items were done twice, or not at all."""
+    times = (got - y) / (a * x)
+    if not close(times, np.rint(times), 1e-3) or close(times, np.ones(len(x)), 1e-3):
+        return None
+    if (times > 1.5).any():
+        i = int(np.argmax(times > 1.5))
+        return (f"y[{i}] was added to {times[i]:.0f} times: no two threads may have the same item. Each begins at its own number "
+                "in the grid, and goes on by as many as the whole grid has threads.")
+    return f"y[{int(np.argmin(times))}] was left out. A thread begins at its own number in the grid, and goes on to the end."
+
+
+def shared_work(kernel):
+    """Refuse a kernel in which items that lie far apart are one thread's, or one thread block's.
+
+    x is lent to it as y's array, some items further on. Whoever adds to y[i] reads what another thread writes, or another
+    thread block: that is a race, which shows that there are others. (Threads may take four neighbours each.)
+    """
+    def races(n, grid, threads, shift):
+        both = np.ones(n + shift, np.float32)
+        try:
+            with on_cpu(time_limit=SECONDS):
+                found = kernel.check((grid,), (threads,), (both[shift:], both[:n], 1.0, n))
+        except KernelError:  # the places of a race can't be told here, and so there is one
+            return True
+        return any(grid == 1 or len(set(re.findall(r"thread block (\(.*?\))", fault))) > 1 for fault in found)
+
+    for n, grid, threads, shift, who in ((32, 1, 32, 16, "thread"), (256, 4, 64, 128, "thread block")):
+        if not races(n, grid, threads, shift) and not races(4 * n, grid, threads, 3 * shift):
+            raise Wrong(a_launch(n, grid, threads), "work for all threads", f"y[0] and y[{shift}] are done by one {who}",
+                        "The threads don't share the work: each of the grid takes items of its own, by blockIdx.x, blockDim.x "
+                        "and threadIdx.x.")
 
 
 @exercise(blank=lambda source: source is None or same_source(source, ADD_SCALED))
@@ -152,8 +206,9 @@ def shares(source):
         for n, threads in ((100, 128), (500, 256), (256, 64), (3, 2)):
             x = random.permutation(n).astype("f") + 1
             launch(kernel, (1,), (threads,), (x, np.zeros(n, "f"), n), f"{n} numbers, {threads} threads",
-                   {1: x / x.sum()}, races=races, hint="A thread uses what another has not written yet: "
-                   "between which lines must all threads wait for each other?")
+                   {1: x / x.sum()}, races=races,
+                   racing="A thread uses what another has not written yet: between which lines must all threads wait for all?",
+                   hint="No thread comes too early here: these are other sums. Only barriers were missing.")
     return [(1, "right with the first thread first, and the last", lambda: run(False)), (1, "no race", lambda: run(True))]
 
 
