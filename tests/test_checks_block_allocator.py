@@ -5,7 +5,7 @@ from graded import assert_right, assert_wrong, table
 
 import pagefault as pf
 from pagefault.checks import block_allocator as checks
-from pagefault.checks.pools import right_append
+from pagefault.checks.copies import right_append
 from pagefault.checks.prefixes import right_pages
 
 
@@ -130,6 +130,16 @@ def frees_until_it_fails(self, blocks):
         self.give_back([block])
 
 
+def refuse():
+    raise pf.OutOfBlocks("no")
+
+
+def with_remove(self, blocks):
+    for block in blocks:
+        self.taken.remove(block)
+    self.free_blocks += blocks
+
+
 def looks_without_counting(self, blocks):
     if not all(block in self.taken for block in blocks):
         raise pf.DoubleFree("no")
@@ -138,7 +148,7 @@ def looks_without_counting(self, blocks):
 
 
 def appended(copy_full=False, shared_tail=False, lower=True, count=True, replace=True, empty=pf.OutOfBlocks, early=False,
-             take=True):
+             take=True, at=-1):
     def append(table, num_tokens, counts, free, block_size):
         full = num_tokens % block_size == 0
         if not full and (counts[table[-1]] == 1 or shared_tail):
@@ -148,7 +158,7 @@ def appended(copy_full=False, shared_tail=False, lower=True, count=True, replace
             counts[last] -= 1
         if not free:
             raise empty("no")
-        new = free.pop() if take else free[-1]
+        new = free.pop(at) if take else free[-1]
         if count:
             counts[new] = 1
         if full:
@@ -162,6 +172,12 @@ def appended(copy_full=False, shared_tail=False, lower=True, count=True, replace
             table.append(new)
         return last, new
     return append
+
+
+def adds_to_a_count(table, num_tokens, counts, free, block_size):
+    if num_tokens % block_size == 0 and free:
+        counts[free[-1]] += 1
+    return right_append(table, num_tokens, counts, free, block_size)
 
 
 def found(parent_of=lambda parent, key: key, full=True, compared=2, stops=True, of=0):
@@ -206,11 +222,22 @@ WRONG = {
     "pool": [
         (spoilt(allocate=partial_pop), 2, "refused changed something"), (spoilt(allocate=slice_from_the_end), 3, "whole list"),
         (spoilt(free=MyPool.give_back), 3, "no error.*two would get"), (FromTheEnd, 3, "no error"),
-        (spoilt(free=frees_until_it_fails), 3, "no error|DoubleFree"),
+        (spoilt(free=frees_until_it_fails), 3, "refused changed something"),
         (spoilt(free=looks_without_counting), 3, "named twice"), (spoilt(allocate=MyPool.take), 2, "IndexError.*raise it first"),
         (spoilt(allocate=lambda self, n: list(range(n))), 0, "same frame"),
         (spoilt(allocate=lambda self, n: MyPool.allocate(self, n)[0]), 0, "list of whole numbers"),
         (spoilt(free=lambda self, blocks: None), 1, "came back is free again"),
+        (spoilt(allocate=lambda self, n: [self.free_blocks.pop() for _ in range(n)]), 0, "write down that somebody has them"),
+        (spoilt(allocate=lambda self, n: MyPool.take(self, n) if n < len(self.free_blocks) else refuse()), 0, "refuse more than"),
+        (spoilt(allocate=lambda self, n: MyPool.allocate(self, n) if n else refuse()), 3, "0 frames can always"),
+        (spoilt(allocate=lambda self, n: [b + 1 for b in MyPool.allocate(self, n)]), 0, "of this pool are 0 to 5"),
+        (spoilt(allocate=lambda self, n: MyPool.take(self, n) if n <= len(self.free_blocks) else pf.OutOfBlocks), 2, "raise it"),
+        (spoilt(allocate=lambda self, n: MyPool.allocate(self, max(1, n))), 3, "got"),
+        (spoilt(allocate=lambda self, n: pool.allocate(n)), 0, "NameError[^\n]*$"),  # noqa: F821 (that is the slip)
+        (spoilt(free=with_remove), 3, "KeyError.*another error: look first"),
+        (spoilt(free=lambda self, blocks: MyPool.free(self, [b for b in blocks if b in self.taken])), 3, "no error"),
+        (spoilt(free=lambda self, blocks: MyPool.free(self, blocks) if set(blocks) <= self.taken else pf.DoubleFree()), 3,
+         "raise, not return"),
     ],
     "append": [
         (appended(copy_full=True), 3, "full page is never written"), (appended(shared_tail=True), 2, "must be copied"),
@@ -219,6 +246,13 @@ WRONG = {
         (appended(early=True), 3, "changes nothing"), (appended(take=False), 2, "free no longer"),
         (lambda table, num_tokens, counts, free, size: (0, 2), 0, "own"),
         (lambda *args: [pair] if (pair := right_append(*args)) else [], 0, "not a list of pairs"),
+        (lambda *args: pair and [pair] if (pair := right_append(*args)) else None, 3, "input: +table.*not a list of pairs"),
+        (lambda *args: pair and pair[::-1] if (pair := right_append(*args)) else None, 3, "is .from, to"),
+        (appended(at=0), 2, "end of the free"),
+        (lambda table, n, counts, free, size: right_append(list(table), n, counts, free, size), 2, "table itself must change"),
+        (adds_to_a_count, 3, "no entry for a free frame"),
+        (lambda *args: right_append(*args) if args[3] else refuse(), 2, "no frame is needed"),
+        (lambda *args: append(*args), 0, "NameError[^\n]*$"),  # noqa: F821 (that is the slip)
     ],
     "find_pages": [
         (found(parent_of=lambda root, key: root), 1, "depends on the key"), (found(full=False), 3, "only full pages"),

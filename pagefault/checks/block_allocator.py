@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 
 from .base import Wrong, compare, draws, exercise, same
-from .pools import append, pool
+from .copies import append
+from .pools import pool
 from .prefixes import find_pages
 from .values import is_any, whole_number
 

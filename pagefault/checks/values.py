@@ -70,6 +70,11 @@ def is_any(x, types):
     return any(type(x) is t for t in types)
 
 
+def count(n, noun):
+    """'1 frame', '2 frames'."""
+    return f"{n:,} {noun}{'s' * (n != 1)}"
+
+
 def what(x):
     name = type(x).__name__
     return "nothing (is there a return?)" if x is None else f"a{'n' * (name[0] in 'aeiouAEIOU')} {name}"
