@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from .errors import KernelError
-from .translate import to_cpp
+from .translate import own_words, to_cpp
 
 HEADERS = Path(__file__).parent / "cuda_on_cpu"
 RUNTIME = '#define CUDA_CPU_RUNTIME\n#include "cuda_cpu.h"\n'  # what is the same for all kernels
@@ -103,7 +103,7 @@ def make(path, mode, text, name, runtime=None):
             if done.returncode or not Path(step[-1]).exists():
                 if runtime in step:
                     runtime.unlink(missing_ok=True)  # if it is damaged, the next one won't be
-                raise KernelError(f"{name} does not compile:\n{done.stderr.strip()}")
+                raise KernelError(f"{name} does not compile:\n{own_words(done.stderr)}")
         os.replace(steps[-1][-1], path)  # at once, so that another process never sees half of it
 
 

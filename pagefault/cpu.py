@@ -29,6 +29,7 @@ class Settings:
     backwards: bool = False
     time_limit: float = 10.0
     checked: bool | None = None
+    lines: int = 200
 
     def __post_init__(self):
         limit = self.time_limit
@@ -36,6 +37,8 @@ class Settings:
             raise ValueError(f"time_limit = {limit!r}, seconds from above 0 to 1,000,000 are possible")
         if not isinstance(self.backwards, bool) or self.checked not in (True, False, None):
             raise ValueError(f"backwards = {self.backwards!r}, checked = {self.checked!r}: True or False (or None for checked)")
+        if type(self.lines) is not int or not 0 <= self.lines < 2**32:
+            raise ValueError(f"lines = {self.lines!r}, a whole number from 0 on is possible")
 
 
 settings = ContextVar("settings", default=Settings())  # noqa: B039 (it is frozen)
@@ -43,16 +46,17 @@ lock = threading.RLock()  # a signal handler of Python's may launch a kernel too
 
 
 @contextmanager
-def on_cpu(*, backwards=None, time_limit=None, checked=...):
+def on_cpu(*, backwards=None, time_limit=None, checked=..., lines=None):
     """How kernels run on the CPU inside a `with` block; what isn't given stays as it is.
 
     backwards: the last thread goes first (a result that changes with it shows a missing barrier).
     time_limit: seconds of processor time after which a launch ends with a KernelError; 10 at first.
     checked: True checks each memory access against the launch's arrays, at a tenth of the speed; False leaves
     that to the operating system, which sees only what is far away; None, as at first, checks launches whose arrays
-    hold 16 MiB or less. Raises ValueError for anything else.
+    hold 16 MiB or less. lines: of what a launch prints that are shown, 200 at first (and no more than 16,000 bytes).
+    Raises ValueError for anything else.
     """
-    given = dict(backwards=backwards, time_limit=time_limit)
+    given = dict(backwards=backwards, time_limit=time_limit, lines=lines)
     changes = {name: value for name, value in given.items() if value is not None}
     token = settings.set(replace(settings.get(), **changes, **({} if checked is ... else {"checked": checked})))
     try:
@@ -122,7 +126,7 @@ class CPUFunction:
         keep_stacks(library, block[0] * block[1] * block[2])
         error = library.launch((ctypes.c_uint * 6)(*grid, *block), ctypes.c_size_t(shared_mem), pointers, regions,
                                len(arrays), settings.get().backwards, signal.getsignal(signal.SIGINT) != signal.SIG_IGN,
-                               ctypes.c_double(settings.get().time_limit))
+                               ctypes.c_double(settings.get().time_limit), ctypes.c_uint(settings.get().lines))
         return library, arrays, error.decode(errors="replace") if error else ""
 
     def exception(self, library, error):

@@ -48,6 +48,19 @@ def to_cpp(source):
     return VARIABLES.sub(_declared, source)
 
 
+def own_words(message):
+    """What a compiler says of the source itself, and not of this module's headers, which are put around it.
+
+    A brace that is never closed shows behind the source's end only; a note says where it was opened.
+    """
+    parts = re.split(r"^(?=In file included from |[^\s:][^:\n]*:(?: In |\d+:\d+: ))", message, flags=re.M)
+    own = "".join(part for part in parts if re.match(r"(?!launch:)[^/:]+:\d+:\d+: ", part))
+    opened = re.search(r"^([^/:\n]+:\d+:\d+): note: to match this .\{.*(?:\n .*)*", message, re.M)
+    if "error: " in own:
+        return own.strip()
+    return opened[0].replace("note: to match this", "error: nothing closes this") if opened else message.strip()
+
+
 def _declared(match):
     what = ASIDE.sub("", match["shared"] or match["device"] or "")
     if not what or "(*" in what or re.search(r"template\s*<[^;{}]*>\s*$", ASIDE.sub("", match.string[: match.start()])):

@@ -81,14 +81,14 @@ WRONG = {
         (weights_of(largest, lambda e, n: e.sum()), 2, "exponents behind"),
         (masked_by_a_product, 2, "product and maximum"),
         (padding_overwritten, 2, "changed arguments"),
-        (lambda scores, length: np.array([0.1636, 0.6728, 0.1636]), 0, "len.scores. of them, not 3"),  # the shown example
+        (lambda scores, length: np.array([0.1636, 0.6728, 0.1636]), 0, "len.scores. = .*of them, not 3"),  # the shown example
         (lambda scores, length: plain_weights(scores, length)[:length], 2, "0 for each of the others"),
         (lambda scores, length: np.full(len(scores), 1 / length), 0, "divided by the sum"),  # right on average
         (lambda scores, length: pf.softmax(scores), 2, "weights are of all scores"),
         (lambda scores, length: np.ones(length) / length, 0, "divided by the sum"),
-        (lambda scores, length: np.append(plain_weights(scores, length), 0), 0, "len.scores. of them, not"),
-        (lambda scores, length: [plain_weights(scores, length)[0]], 0, "len.scores. of them, not 1"),
-        (lambda scores, length: np.append(plain_weights(scores, length)[:length], scores[length:]), 2, "first . each weight is 0"),
+        (lambda scores, length: np.append(plain_weights(scores, length), 0), 0, "len.scores. = .*of them, not"),
+        (lambda scores, length: [plain_weights(scores, length)[0]], 0, "len.scores. = .*of them, not 1"),
+        (lambda scores, length: np.append(plain_weights(scores, length)[:length], scores[length:]), 2, "behind .*each weight is 0"),
         (lambda scores, length: weight, 0, "NameError.*not defined$"),  # noqa: F821 (that is the slip)
     ],
     "add_scaled": [
@@ -111,6 +111,7 @@ WRONG = {
         (kernel(GRID + "y[i] += a * x[j];"), 0, "expected: +a kernel that compiles"),
         (kernel(GRID + "((float*)x)[i] = y[i] += a * x[i];"), 0, "x as it was"),
         (7, 0, "CUDA C, as text.*an int"),
+        (kernel("if (n) {"), 0, r"add_scaled.cu:2:\d+: error: nothing closes this [^/]*$"),
     ],
     "shares": [
         (shares((STORE, STORE + SYNC), IN_THE_IF), 0, "not written yet"),

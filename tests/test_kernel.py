@@ -220,6 +220,18 @@ def test_a_syntax_error_shows_the_line(xp):
         Kernel('#include "gone.cuh"\n__global__ void f(float* x) {}', "f")((1,), (1,), (xp.zeros(1, np.float32),))
 
 
+@pytest.mark.parametrize("source, place", [
+    ("f(float* x) {\n  if (x) {\n    x[0] = 1;\n}", 1), ("f(float* x) {\n  x[0] = 1\n}", 2), ("f(float* x) {\n  x[0] = 1;\n}}", 3),
+    ("f(float* x) {\n  x[0 = 1;\n}", 2), ("f(float* x) {\n  x[0] = (1;\n}", 2), ("f(float* x {\n  x[0] = 1;\n}", 1),
+    ("f(float* x) {\n  __syncthreads(1, 2);\n}", 2),
+])
+def test_a_syntax_error_names_the_source_and_no_header(source, place):
+    source = f"__global__ void {source}"
+    with pytest.raises(KernelError, match=f"f does not compile:\nf.cu:{place}") as caught:
+        library_for(*(lambda kernel: (kernel.source, "f", kernel.file, "plain"))(Kernel(source, "f")))
+    assert "error: " in str(caught.value) and "/" not in str(caught.value)
+
+
 def test_an_edited_file_or_header_is_compiled_again(xp, tmp_path):
     for number in (1, 2):
         (tmp_path / "n.cuh").write_text(f"#define N {number}\n", encoding="utf-8")
@@ -352,7 +364,7 @@ __global__ void f(int* x, int n) {\n  x[n] = N1 + N2;\n}'''
 
 @pytest.mark.parametrize("settings", [
     dict(time_limit=0), dict(time_limit=-1), dict(time_limit=float("nan")), dict(time_limit=float("inf")), dict(time_limit="1"),
-    dict(backwards="no"), dict(checked="yes"),
+    dict(backwards="no"), dict(checked="yes"), dict(lines=-1), dict(lines=2.0),
 ])
 def test_settings_are_checked_where_they_are_given(settings):
     with pytest.raises(ValueError, match=next(iter(settings))), on_cpu(**settings):
@@ -485,6 +497,20 @@ def test_a_kernel_that_prints_forever_leaves_printing_usable(capfd):
     capfd.readouterr()
     Kernel(SUM % 'printf("%d %.1f\\n", t, x[t]);', "f")((1,), (2,), (x, 1))
     assert capfd.readouterr().out == "0 1.0\n1 1.0\n"
+
+
+@pytest.mark.parametrize("threads, lines, shown, left", [(200, None, 200, 0), (201, None, 200, 1), (64, 20, 20, 44), (64, 0, 0, 0)])
+def test_what_is_printed_without_end_is_cut(threads, lines, shown, left, capfd):
+    with on_cpu(lines=lines):
+        Kernel(SUM % 'printf("%d\\n", t);', "f")((1,), (threads,), (np.ones(1, np.float32), 1))
+    more = [f"... ({left} more {'line was' if left == 1 else 'lines were'} printed)"] * bool(left)
+    assert capfd.readouterr().out.splitlines() == [*map(str, range(shown)), *more]
+
+
+def test_what_is_printed_fits_into_a_notebooks_pipe(capfd):
+    with on_cpu(time_limit=0.2), pytest.raises(KernelError, match="still running"):
+        Kernel(SUM % 'while (n) printf("%4000d", t);', "f")((1,), (1,), (np.ones(1, np.float32), 1))
+    assert len(capfd.readouterr().out) == 16_000 + len("... (more was printed)\n")
 
 
 def test_another_handler_of_interrupts_is_heard():

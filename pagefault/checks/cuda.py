@@ -14,6 +14,7 @@ from .running import describe
 from .values import close, show, what
 
 SECONDS = 2.0  # of processor time a launch
+LINES = 20  # of what it prints that are shown
 NO_WORK = "The index goes past the array's end: which threads have nothing to do?"
 
 
@@ -55,7 +56,7 @@ def launch(kernel, grid, block, args, given, right, slips=dict, hint=None, outsi
         copies = [a.copy() if isinstance(a, np.ndarray) else a for a in args]
         order = f"{given}; {'last' if backwards else 'first'} thread first"
         try:
-            with on_cpu(backwards=backwards, time_limit=SECONDS):
+            with on_cpu(backwards=backwards, time_limit=SECONDS, lines=0 if backwards else LINES):
                 found = kernel.check(grid, block, copies, shared_mem=shared_mem)
         except KernelError as error:
             if NO_SYMBOLS not in str(error):

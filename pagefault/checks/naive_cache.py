@@ -65,9 +65,9 @@ def weights(answer):
         def other(got, scores, length):
             got = None if got is None else numbers(got)
             if got is not None and got.shape != scores.shape:
-                return f"A weight for each of the {len(scores)} scores is asked for: len(scores) of them, not {got.size}."
+                return f"A weight for each score is asked for: len(scores) = {len(scores)} of them, not {got.size}."
             if got is not None and close(got[:length], right_weights(scores, length)[:length]):
-                return f"Behind the first {length} each weight is 0."
+                return "Behind the first `length` each weight is 0."
             return hint
         return lambda: compare(answer, cases, right_weights, slips, numbers, other)
 
@@ -177,7 +177,7 @@ def shared_work(kernel):
     def races(n, grid, threads, shift):
         both = np.ones(n + shift, np.float32)
         try:
-            with on_cpu(time_limit=SECONDS):
+            with on_cpu(time_limit=SECONDS, lines=0):
                 found = kernel.check((grid,), (threads,), (both[shift:], both[:n], 1.0, n))
         except KernelError:  # the places of a race can't be told here, and so there is one
             return True

@@ -142,14 +142,16 @@ CPU_UNSEEN inline const char* launch(dim3 grid, dim3 block, size_t shared, void*
   }
   if (late && !error[0]) say(late, nullptr), say_where();  // (now that no more signals come here)
   free(dynamic_shared);
+  end_printing();
   return error[0] ? error : nullptr;
 }
 }  // namespace cpu
 
 EXPORT const char* launch(const unsigned* s, size_t shared, void** args, const cpu::Region* arrays, unsigned count,
-                          bool backwards, bool interruptible, double time_limit) {
+                          bool backwards, bool interruptible, double time_limit, unsigned lines) {
   cpu::backwards = backwards, cpu::interruptible = interruptible, cpu::time_limit = time_limit, cpu::region_count = count;
   memcpy(cpu::regions, arrays, count * sizeof *arrays);
+  cpu::begin_printing(lines);
   return cpu::launch({s[0], s[1], s[2]}, {s[3], s[4], s[5]}, shared, args);
 }
 EXPORT size_t stopped_at() { return cpu::stopped_at ? cpu::stopped_at - cpu::image() : 0; }
