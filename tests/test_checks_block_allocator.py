@@ -211,13 +211,24 @@ WRONG = {
         (lambda s, b: -sum(s) % b, 0, "pages of its own"), (sorts_its_argument, 0, "changed arguments"),
         (lambda s, b: sum(-n % b for n in s) / len(s), 0, "the empty slots of all"), (lambda s, b: 42, 0, "got:      42"),
         (lambda s, b: None if min(s) < 0 else str(sum(-n % b for n in s)), 0, "a str"),
+        (lambda s, b: [-n % b for n in s], 0, "their sum"), (lambda s, b: sum(ceil(n, b) for n in s), 0, "those are pages"),
+        (lambda s, b: sum(b - n for n in s), 0, "more than one page"), (lambda s, b: -s[0] % b, 0, "return in the loop"),
+        (lambda s, b: sum(max(0, b - n) for n in s), 0, "only the last one has"), (lambda s, b: -s[-1] % b, 0, "add them up"),
+        (lambda s, b: sum(-n % 16 for n in s), 0, "not always 16"), (lambda s, b: sum(n % -b for n in s), 0, "slots minus tokens"),
+        (lambda s, b: sum(b - 1 - n % b for n in s), 0, "block_size - 1"), (lambda s, b: [[1], 2], 0, "different lengths"),
     ],
     "pages_to_grow": [
         (lambda length, n, b: ceil(length + n, b), 0, "has some already"), (lambda length, n, b: ceil(n, b), 0, "may have room"),
         (lambda length, n, b: (length + n) // b - length // b, 0, "both times|round up"),
         (lambda length, n, b: n // b, 0, "round up"),
         (lambda length, n, b: (length + n) // b + 1 - ceil(length, b), 0, "just filled"), (lambda length, n, b: n / b, 0, "got"),
-        (lambda length, n, b: 1, 0, "got:      1"),
+        (lambda length, n, b: 1, 0, "got:      1"), (lambda length, n, b: ceil(length % b + n, b), 0, "has its frame already"),
+        (lambda length, n, b: ceil(n - (b - length % b), b), 0, "full has no room"),
+        (lambda length, n, b: ceil(length + n, b) - ceil(length, b) + 1, 0, "one too many"),
+        (lambda length, n, b: (ceil(length + n, b) - ceil(length, b)) * b, 0, "those are slots"),
+        (lambda length, n, b: ceil(length, b), 0, "has before"),
+        (lambda length, n, b: (length + n) // b > length // b, 0, "a bool"),
+        (lambda length, n, b: 1 if (length + n) // b > length // b else 0, 0, "more than a page"),
     ],
     "pool": [
         (spoilt(allocate=partial_pop), 2, "refused changed something"), (spoilt(allocate=slice_from_the_end), 3, "whole list"),
@@ -285,6 +296,7 @@ def test_slots_are_checked():
         (last, "token's number"), (table[last % size % 4] * size + last // size, "remainder is the offset"),
         (table[0] * size + last, "first entry only"), (table[last // size], "times block_size"),
         (table[last // size] * size, "offset in the page is missing"), (table[last // size] + last % size, "block_size slots"),
+        (right[2] + 1, "offset 0"), (right[2] - size, "frame is number 0"), ((table[last // size], last % size), "is one number"),
         (right[2] + 0.5, "whole number"), (10, "got:      10"), ("10", "a str"),
     ]:
         assert_wrong(checks.slots, [*right[:2], wrong], 2, hint)

@@ -123,6 +123,7 @@ WRONG = {
         (shares((STORE, STORE + SYNC), (ADD, "  __syncwarp();\n" + ADD), (DIVIDE, SYNC + DIVIDE)), 0, "not written yet"),
         (shares(*ALL, ("s[t] += s", "s[t] = s")), 0, "no thread comes too early"),
         (shares(*ALL, ("x[i] / s[0]", "x[i] / s[t]")), 0, "no thread comes too early"),
+        (shares(*ALL, ("  float sum", "  if (t >= n) return;\n  float sum")), 0, "nothing was written to s.100"),
         (shares(*ALL, ("x[i] / s[0]", "x[i] / (n / threadIdx.y)")), 0, "division by zero[^\n]*barrier[^\n]*$"),
     ],
 }
@@ -151,6 +152,7 @@ def by_hand(m):
 BYTES = [
     (lambda m: by_hand(m) // m.num_kv_heads * m.num_heads, "query heads"), (lambda m: by_hand(m) / 2, "a K and a V"),
     (lambda m: by_hand(m) // m.num_layers, "one layer"), (lambda m: by_hand(m) / 1024, "KiB"),
+    (lambda m: 8 * by_hand(m), "bits"), (lambda m: by_hand(m) * m.tokens, "a whole chat"),
     (lambda m: str(by_hand(m)), "this is a str"), (lambda m: 327_680, "327,680"), (lambda m: True, "this is a bool"),
 ]
 CHATS = [
@@ -191,7 +193,8 @@ def test_flop_and_sectors_are_checked():
         ("fp16", 2048, "got"), ("fp16, GQA", 1, "its own arithmetic"), ("fp16, GQA", 1 / loads.group, "bytes a FLOP"),
         ("load A", 32, "may meet in a sector"), ("load A", 4, "side by side"), ("load B", 4, "64 bytes"),
         ("load B", 32, "share sectors"),
-        ("load B", "2", "this is a str"),
+        ("load B", "2", "this is a str"), ("load B", 64, "are bytes"), ("load A", 32 * loads.stride, "4 bytes at .*are bytes"),
+        ("load A", ..., "this is still"),
     ]:
         assert_wrong(checks.flop_and_sectors, right | {key: value}, 4, hint)
     assert_wrong(checks.flop_and_sectors, {"fp32": 0.5}, 1, "entry 'fp16'")

@@ -119,7 +119,7 @@ def compare(answer, cases, right, slips=(), read=None, hint=None):
             got, kept = call_with_copies(answer, *args)
         except (Raises, Hangs) as error:
             hangs = isinstance(error, Hangs)
-            plain = hangs or isinstance(error.error, (NameError, AttributeError, ImportError))
+            plain = hangs or isinstance(error.error, (NameError, AttributeError, ImportError, TypeError))
             raise Wrong(given, right(*args), str(error), None if plain else hint_for(None, *args), hangs) from None
         try:
             same(got, right(*args), given, lambda args=args: {hint: slip(*args) for hint, slip in slips.items()}, read)

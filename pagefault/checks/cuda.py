@@ -74,7 +74,9 @@ def launch(kernel, grid, block, args, given, right, slips=dict, hint=None, outsi
                 hints = [] if backwards else [hint for hint, wrong in slips().items() if close(copies[i], wrong, rtol)]
                 if backwards:
                     hints = ["It was right the other way round: a thread uses what another has not written yet, or has changed."]
-                hints += [racing] * bool(racing and found) + [hint(copies[i]) if callable(hint) else hint]
+                if racing and found:
+                    hints += [racing] if any("race" in fault for fault in found) else found
+                hints += [hint(copies[i]) if callable(hint) else hint]
                 raise Wrong(order, *first_difference(kernel.names(len(args))[i], array, copies[i]), hints[0])
         for i, (before, after) in enumerate(zip(args, copies)):
             if isinstance(before, np.ndarray) and i not in right and before.tobytes() != after.tobytes():

@@ -108,7 +108,8 @@ def bytes_and_chats(bytes_per_token, chats):
              "A token has a K and a V, and a number takes 2 bytes.": one,
              "That is one layer; each has its own K and V.": 2 * one // m.num_layers,
              "All KV heads have a K and V of their own.": 2 * heads,
-             "That is KiB (or kB): bytes are asked for.": 2 * one / 1024}
+             "That is KiB: bytes are asked for.": 2 * one / 1024, "That is bits: a byte has 8.": 16 * one,
+             "That is a whole chat: one token is asked for.": 2 * one * m.tokens}
     per_chat, memory = 2 * one * m.tokens, m.memory_gb * 10**9
 
     def counts():
@@ -228,11 +229,11 @@ def flop_and_sectors(prediction):
     byte = np.arange(32) * loads.stride
     sectors = len(np.unique(byte // 32))
 
-    def part(key, expected, slips):
+    def part(key, expected, slips, given=""):
         def run():
             if type(prediction) is not dict or key not in prediction:
                 raise Wrong(expected=f"a dict with the entry {key!r}", got=prediction)
-            same(prediction[key], expected, key, lambda: slips, number)
+            same(prediction[key], expected, key + given, lambda: slips, number)
         return 1, key, run
 
     def flop(bytes_each, group):
@@ -244,6 +245,9 @@ def flop_and_sectors(prediction):
 
     return [part("fp32", *flop(4, 1)), part("fp16", *flop(2, 1)), part("fp16, GQA", *flop(2, loads.group)),
             part("load A", sectors, {"Neighbouring lanes may meet in a sector of 32 bytes.": 32,
-                                     "That is so for lanes that read side by side.": 4}),
+                                     "Those are bytes: a sector has 32 of them.": 32 * loads.stride,
+                                     "That is so for lanes that read side by side.": 4},
+                 f": 4 bytes at {loads.stride} * i, for i from 0 to 31"),
             part("load B", 2, {"32 lanes of 2 bytes ask for 64 bytes.": 4, "One sector has 32 bytes.": 1,
-                               "Lanes that read side by side share sectors.": 32})]
+                               "Those are bytes: a sector has 32 of them.": 64,
+                               "Lanes that read side by side share sectors.": 32}, ": 2 bytes at 2 * i, for i from 0 to 31")]

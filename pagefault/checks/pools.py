@@ -53,6 +53,7 @@ def pool(Pool):
                 play.allocate(n)
             else:
                 play.refused(n)
+        play.refused(play.num_free + 1), play.allocate(play.num_free)
 
     return [(1, "hands out frames, and takes them back", hands_out), (1, "all or nothing", all_or_nothing),
             (1, "refuses what nobody has", no_double_free), (1, "sixty calls in a row", a_day)]

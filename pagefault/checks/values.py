@@ -77,6 +77,8 @@ def count(n, noun):
 
 def what(x):
     name = type(x).__name__
+    if x is ...:
+        return "still ..."
     return "nothing (is there a return?)" if x is None else f"a{'n' * (name[0] in 'aeiouAEIOU')} {name}"
 
 
@@ -96,6 +98,8 @@ def show(x):
     if type(x) is dict:
         items = [f"{key if type(key) is int else show(key)}: {show(value)}" for key, value in list(x.items())[:6]]
         return f"{{{', '.join(items + ['...'] * (len(x) > 6))}}}"
+    if x is ...:
+        return "..."
     if type(x) is Request:
         return f"Request({x.prompt_tokens}, {x.output_tokens})"
     if is_any(x, (int, bool, str, type(None), np.bool_)):
