@@ -246,6 +246,7 @@ WRONG = {
         (spoilt(allocate=lambda self, n: MyPool.allocate(self, max(1, n))), 3, "got"),
         (spoilt(allocate=lambda self, n: pool.allocate(n)), 0, "NameError[^\n]*$"),  # noqa: F821 (that is the slip)
         (spoilt(free=with_remove), 3, "KeyError.*another error: look first"),
+        (spoilt(free=lambda self, blocks: self.free_blocks.append(blocks)), 1, "frames go back, and not the list"),
         (spoilt(free=lambda self, blocks: MyPool.free(self, [b for b in blocks if b in self.taken])), 3, "no error"),
         (spoilt(free=lambda self, blocks: MyPool.free(self, blocks) if set(blocks) <= self.taken else pf.DoubleFree()), 3,
          "raise, not return"),
@@ -262,16 +263,22 @@ WRONG = {
         (appended(at=0), 2, "end of the free"),
         (lambda table, n, counts, free, size: right_append(list(table), n, counts, free, size), 2, "table itself must change"),
         (adds_to_a_count, 3, "no entry for a free frame"),
+        (lambda table, n, counts, free, size: counts[-1], 0, "the number of a frame"),
+        (lambda *args: right_append(*args) if args[3] or args[1] in (5, 17) else pf.OutOfBlocks(), 3, "raise, not return"),
         (lambda *args: right_append(*args) if args[3] else refuse(), 2, "no frame is needed"),
         (lambda *args: append(*args), 0, "NameError[^\n]*$"),  # noqa: F821 (that is the slip)
     ],
     "find_pages": [
-        (found(parent_of=lambda root, key: root), 1, "depends on the key"), (found(full=False), 3, "only full pages"),
+        (found(parent_of=lambda root, key: root), 1, "made from the first one's key"),
+        (found(parent_of=lambda root, key: root, compared=1), 0, "depends on the key"), (found(full=False), 3, "only full pages"),
         (found(compared=0), 3, "only a hint"), (found(compared=1), 3, "only a hint"),
         (goes_on("a gap"), 3, "hint"), (goes_on("a collision"), 3, "hint"), (goes_on("nothing"), 3, "hint"),
         (found(stops=False, compared=0), 2, "can't be used"), (found(of=1), 0, "frame of each full page"),
         (lambda tokens, cached, size, key: len(right_pages(tokens, cached, size, key)), 0, "list of whole numbers"),
         (lambda tokens, cached, size, key: [entry[0] for entry in cached.values()], 0, "got"),
+        (lambda *case: right_pages(*case)[:1], 1, "first page was found"), (lambda *case: [], 0, "nothing was found.*key.0, page"),
+        (lambda tokens, *rest: right_pages(tokens[:-1], *rest), 3, "pages of 4; cached for their keys.*leave aside"),
+        (lambda tokens, cached, size, key: right_pages(tokens, cached, size, pf.checks.prefixes.good_key), 3, "many pages share"),
     ],
 }
 

@@ -104,17 +104,19 @@ def _wrong(run):
         return Wrong(got=describe(error))
 
 
-def compare(answer, cases, right, slips=(), read=None, hint=None):
+def compare(answer, cases, right, slips=(), read=None, hint=None, words=None):
     """Call an answer with each case's arguments; raises the Wrong of the first that isn't right.
 
     right: the same in the module's own words, called afterwards. slips: {hint: the function that makes that mistake}.
     read: turns what the answer returned into plain numbers, or raises TypeError; number() unless given. hint: for other
-    mistakes, a text or a function of what came and the arguments; not for errors that say themselves what to mend.
+    mistakes, a text or a function of what came and the arguments; not for errors that say themselves what to mend. words: a
+    function of a case's arguments that says them in a report; unless given, all are shown.
     """
     read, slips = read or number, dict(slips)
     hint_for = hint if callable(hint) else lambda got, *args: hint
     for i, args in enumerate(cases):
-        given = ", ".join(f"{name} = {show(arg)}" for name, arg in zip(inspect.signature(right).parameters, args))
+        named = zip(inspect.signature(right).parameters, args)
+        given = words(*args) if words else ", ".join(f"{name} = {show(arg)}" for name, arg in named)
         try:
             got, kept = call_with_copies(answer, *args)
         except (Raises, Hangs) as error:

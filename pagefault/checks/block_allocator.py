@@ -18,8 +18,8 @@ def a_table():
     random = draws("2.1")
     size = int(random.choice([5, 6, 8]))
     tokens = [int(random.randint(1, size)), size * int(random.randint(1, 3)), 3 * size + int(random.choice([1, 2, 4]))]
-    table = []
-    while not table or set(tokens) & set(table) or any(frame - table[0] - page in (0, 1) for page, frame in enumerate(table) if page):
+    table = tokens
+    while set(tokens) & set(table) or any(table[page] - table[0] - page in (0, 1) for page in (1, 2, 3)):
         table = random.choice(np.arange(size + 1, 30), 4, replace=False).tolist()  # each slip gives a number of its own
     print(f"table {table}, pages of {size}; tokens {', '.join(map(str, tokens))}")
     return SimpleNamespace(table=table, block_size=size, tokens=tokens)

@@ -73,7 +73,9 @@ def append(answer):
                     raise Wrong(given, "pf.OutOfBlocks", str(error), "No frame is free, and one is needed.") from None
                 changed(given, before, theirs, "A call that fails changes nothing.")
                 return
-            raise Wrong(given, "pf.OutOfBlocks", got, "No frame is free, and one is needed: a copy needs one too.") from None
+            returned = got is OutOfBlocks or type(got) is OutOfBlocks
+            raise Wrong(given, "pf.OutOfBlocks", got, "Raise it: raise, not return." if returned else
+                        "No frame is free, and one is needed: a copy needs one too.") from None
         wanted = "None, nothing to copy" if expected is None else list(expected)
         try:
             got = call(answer, *theirs)
@@ -81,6 +83,7 @@ def append(answer):
             kind, needed = type(error.error), free and mine[3] != free
             raise Wrong(given, wanted, str(error), "counts has no entry for a free frame: give the new one its count, 1."
                         if kind is KeyError and str(error.error) in map(str, free) else
+                        f"counts goes by the number of a frame: the last page's is {last}." if kind is KeyError else
                         "No frame is needed: the last page has room, and nobody else has it." if kind in (OutOfBlocks, IndexError)
                         and not needed else None) from None
         try:
@@ -88,7 +91,7 @@ def append(answer):
         except TypeError:
             pair = []
         if pair is not None and len(pair) != 2:
-            raise Wrong(given, wanted, got, "One pair, or None: not a list of pairs.")
+            raise Wrong(given, wanted, got, "One pair, (from, to), or None; not a list of pairs.")
         if pair != (None if expected is None else list(expected)):
             raise Wrong(given, wanted, "None" if pair is None else pair, FROM_THE_END if pair == [last, free[0]] and expected else
                         "The pair is (from, to)." if expected and pair == list(expected)[::-1] else

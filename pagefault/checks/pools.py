@@ -8,6 +8,7 @@ from .running import Raises, call
 from .values import count, is_any, is_blank, show, whole_numbers
 
 REFUSED = "A call that was refused changed something."
+NOT_THE_LIST = "free() gets a list: its frames go back, and not the list."
 USUAL = IndexError, KeyError, ValueError, OutOfBlocks, DoubleFree, RuntimeError, AssertionError
 
 
@@ -85,7 +86,8 @@ class Play:
         try:
             blocks = whole_numbers(got)
         except TypeError as error:
-            raise self.wrong(f"a list of {count(n, 'frame')}", got, str(error)) from None
+            raise self.wrong(f"a list of {count(n, 'frame')}", got, NOT_THE_LIST
+                             if is_any(got, (list, tuple)) and any(is_any(x, (list, tuple)) for x in got) else str(error)) from None
         there = {block for blocks in self.taken for block in blocks}
         if len(blocks) != n:
             raise self.wrong(f"a list of {count(n, 'frame')}", got, "[-0:] is the whole list." if n == 0 else
@@ -101,6 +103,8 @@ class Play:
 
     def why_refused(self, n, error):
         """The likely reason of an error where frames were free."""
+        if type(error.error) is TypeError and "'list'" in str(error) and "free(" in str(self.story):
+            return NOT_THE_LIST
         if type(error.error) not in (OutOfBlocks, IndexError):  # IndexError: of pop(), when its list is empty
             return None
         return ("0 frames can always be had." if n == 0 else REFUSED if "refused" in str(self.story) else

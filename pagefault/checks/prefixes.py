@@ -1,7 +1,7 @@
 """The check of pages found again: exercise 2.6."""
 
 from .base import compare, draws, exercise
-from .values import whole_numbers
+from .values import show, whole_numbers
 
 
 def right_pages(tokens, cached, block_size, key):
@@ -54,8 +54,13 @@ def find_pages(answer):
         return random.randint(100, 900, n).tolist()
 
     def slips(alone, trusting, skipping):
-        return {"A page's key depends on the key of the page before it, and so on to the first.": alone,
-                "A key is only a hint: compare the page's tokens, and the block before it.": trusting,
+        return {"Nothing was found: a first page's key is key(0, page), and the frame before it is None.": lambda *case: [],
+                "Only the first page was found. The next one's key is made from the first one's key, and the frame before it is "
+                "the first one's frame.": lambda *case: right_pages(*case)[:1],
+                "Leave aside that a prompt's last token must be computed: its page is found too.":
+                    lambda tokens, *rest: right_pages(tokens[:-1], *rest),
+                "A page's key depends on the key of the page before it, and so on to the first.": alone,
+                "A key is only a hint: compare the page's tokens, and the frame before it.": trusting,
                 "What lies behind a page that isn't cached can't be used: stop there.": skipping}
 
     def alone(tokens, cached, size, key):
@@ -78,17 +83,27 @@ def find_pages(answer):
             found += [cached[parent][0]] if parent in cached else []
         return found
 
+    def words_of(tokens, cached, size, key):
+        """A case in words: the prompt, and of the cache what the keys of its pages give."""
+        found, parent = [], 0
+        for start in range(0, len(tokens) - size + 1, size):
+            parent = key(parent, tuple(tokens[start : start + size]))
+            entry = cached.get(parent)
+            found.append("({}, {}, {})".format(*map(show, entry)) if entry else "nothing")
+        poor = "" if key is good_key else ", a key that many pages share"
+        return f"tokens = {show(tokens)}, pages of {size}{poor}; cached for their keys: {', '.join(found) or 'nothing'}"
+
     def part(cases, hint):
-        return lambda: compare(answer, cases, right_pages, slips(alone, trusting, skipping), whole_numbers, hint)
+        return lambda: compare(answer, cases, right_pages, slips(alone, trusting, skipping), whole_numbers, hint, words_of)
 
     system, first, second = words(8), words(9), words(6)
-    cached = cache_of([system + first, system + second], 4, good_key)
+    cached = cache_of([system + first, system + second, system[4:] + second], 4, good_key)
     holes = {k: v for k, v in cached.items() if v[1] != tuple(system[4:8])}  # as if that page had been evicted
     tail = system + first[:2]
     second_key = good_key(good_key(0, tuple(system[:4])), tuple(system[4:]))
     with_tail = cached | {good_key(second_key, tuple(first[:2])): (95, tuple(first[:2]), cached[second_key][0])}
     plain = [(system + first, cached, 4, good_key), (system + words(5), cached, 4, good_key), (words(9), cached, 4, good_key),
-             (system[:8], cached, 4, good_key), ([], cached, 4, good_key)]
+             (system + first[:4], cached, 4, good_key), (system[:8], cached, 4, good_key), ([], cached, 4, good_key)]
     order = [(first + system, cached, 4, good_key), (first[:4] + system[4:8] + first, cached, 4, good_key),
              (system + first, holes, 4, good_key), (system[4:] + system[:4], cached, 4, good_key)]
     partial = [(tail, with_tail, 4, good_key), (system[:3], cached, 4, good_key)]
