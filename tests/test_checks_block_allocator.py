@@ -197,6 +197,17 @@ def found(parent_of=lambda parent, key: key, full=True, compared=2, stops=True, 
     return find
 
 
+def never_compares_tokens(tokens, cached, size, key):
+    blocks, parent, before = [], 0, None
+    for start in range(0, len(tokens) - size + 1, size):
+        parent = key(parent, tuple(tokens[start:start + size]))
+        if cached.get(parent, (0, 0, -1))[2] != before:
+            break
+        before = cached[parent][0]
+        blocks.append(before)
+    return blocks
+
+
 RIGHT = {
     "tail_waste": [lambda seq_lens, block_size: pf.paged_memory(seq_lens, block_size).wasted,
                    lambda seq_lens, block_size: float(sum(-n % block_size for n in seq_lens))],
@@ -276,6 +287,7 @@ WRONG = {
         (found(stops=False, compared=0), 2, "can't be used"), (found(of=1), 0, "frame of each full page"),
         (lambda tokens, cached, size, key: len(right_pages(tokens, cached, size, key)), 0, "list of whole numbers"),
         (lambda tokens, cached, size, key: [entry[0] for entry in cached.values()], 0, "got"),
+        (never_compares_tokens, 3, r"expected: \[\].*compare the page's tokens"),
         (lambda *case: right_pages(*case)[:1], 1, "first page was found"), (lambda *case: [], 0, "nothing was found.*key.0, page"),
         (lambda tokens, *rest: right_pages(tokens[:-1], *rest), 3, "pages of 4; cached for their keys.*leave aside"),
         (lambda tokens, cached, size, key: right_pages(tokens, cached, size, pf.checks.prefixes.good_key), 3, "many pages share"),

@@ -134,16 +134,16 @@ def compare(answer, cases, right, slips=(), read=None, hint=None, words=None):
 
 
 def _mistake(answer, cases, slips, read):
-    """The hint whose mistake gives what an answer gives in the most of these cases."""
+    """Of the hints whose mistake gives what an answer gives in the first of these cases, the one for which most others do."""
     agree = dict.fromkeys(slips, 0)
-    for args in cases:
+    for i, args in enumerate(cases):
         try:
             value = read(call_with_copies(answer, *args)[0])
         except (Raises, Hangs, TypeError):
             continue
         with np.errstate(all="ignore"):
             for hint, slip in slips.items():
-                agree[hint] += close(value, slip(*args))
+                agree[hint] += close(value, slip(*args)) * (1 if i else len(cases))
     return max(agree, key=agree.get)
 
 
