@@ -12,9 +12,10 @@ from .errors import RequestTooLarge, whole
 from .kernel import Launch, ladder_kernel, processors
 from .llama import checked_weights
 from .storage import move_launch
+from .tensor_core import TILE
 
 ROW_COUNTS = (1, 2, 4, *range(8, 129, 8), 192, 256, 384, 512, 768, 1024, 1536, 2048)
-TILE, THREADS = 16, 128
+THREADS = 128
 
 
 class Decoder:

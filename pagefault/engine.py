@@ -54,6 +54,9 @@ class Engine:
         """Do a batch; returns the nanoseconds that it took, without its swaps."""
         self._move(batch)
         start = perf_counter_ns()
+        if batch.copies:
+            pairs = [self.decoder.in_all_layers(blocks) for blocks in zip(*batch.copies)]
+            self.decoder.cache.copy_blocks(np.stack(pairs, axis=1))
         if batch.prefill or batch.decode:
             self._feed(batch)
         ns = self._now() - start
@@ -72,9 +75,6 @@ class Engine:
         for _, host, blocks in batch.swap_in:
             cache.swap_in(self._host.pop(tuple(host)), decoder.in_all_layers(blocks))
         self._swap_ns = self._now() - start if batch.swapped_blocks else 0
-        if batch.copies:
-            pairs = [decoder.in_all_layers(blocks) for blocks in zip(*batch.copies)]
-            cache.copy_blocks(np.stack(pairs, axis=1))
 
     def _feed(self, batch):
         """Feed a batch's rows, prompts first, and keep the token that each decoding sequence produces."""

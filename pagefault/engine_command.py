@@ -10,10 +10,16 @@ from .benchmark import record
 from .calc_command import whole_number
 from .cpu import on_cpu
 from .decoder import Decoder
+from .engine import Engine
 from .engine_runs import compare_policies, differences, policies, steps_by_rows, swaps_by_block_size
+from .gguf_file import load_llama
 from .gpu import gpu_available, import_cupy
 from .jobs import published_requests
 from .llama import LLAMAS, random_weights
+from .requests import Request
+from .tokenizer import load_tokenizer
+
+QUESTIONS = "What is a page table?", "Why is the sky blue?", "Tell me about the sea.", "How do I bake bread?"
 
 
 def add_engine(commands):
@@ -29,6 +35,8 @@ def add_engine(commands):
     add("--workers", type=whole_number(1, 1024), metavar="N", help="the most sequences that run at once (128 on a GPU, else 16)")
     add("--seed", type=whole_number(0, 2**32 - 1), default=42, metavar="N", help="of the lengths (42)")
     add("--output", type=Path, metavar="DIR", help="where to write the tables (on a GPU)")
+    add("--gguf", type=Path, metavar="FILE", help="a small model's file, such as SmolLM2's: its answers to four questions instead")
+    add("--tokens", type=whole_number(1, 1024), default=48, metavar="N", help="of each of these answers (48)")
     parser.set_defaults(run=partial(_run, parser))
 
 
@@ -36,6 +44,11 @@ def _run(parser, args):
     gpu = gpu_available()
     if args.output and not gpu:
         parser.error("--output: recorded times are a GPU's, and there is none here (or CuPy is not installed)")
+    if args.gguf:
+        try:
+            return _answer(args.gguf, args.tokens, import_cupy() if gpu else np)
+        except (ImportError, OSError, ValueError) as error:
+            parser.error(str(error))
     requests = published_requests(args.jobs or (512 if gpu else 24), args.seed)
     if not gpu:
         requests = [replace(r, prompt_tokens=-(-r.prompt_tokens // 16), output_tokens=-(-r.output_tokens // 16)) for r in requests]
@@ -64,3 +77,25 @@ def _run(parser, args):
     small = Decoder(shape, weights, 768, dtype=np.float16, xp=cupy).prepare()
     some = {name: rules[name] for name in ("reserved", "in pages, 0% free", "newest gives way", "newest is swapped")}
     keep("differences", differences(small, requests[:32], workers, some))
+
+
+def _answer(file, tokens, xp):
+    """Print a model's answers, and whether they are the same where there is too little memory for all of them at once."""
+    (shape, weights), tokenizer = load_llama(file), load_tokenizer(file)
+    prompts = [tuple(tokenizer.chat(question)) for question in QUESTIONS]
+    requests = [Request(len(prompt), tokens, tokens=prompt) for prompt in prompts]
+    longest = max(request.total_tokens for request in requests)
+    blocks, answers = -(-longest // 16), None
+    for rule in (dict(num_blocks=4 * blocks), dict(num_blocks=2 * blocks + 2, preemption="swap", swap_blocks=2 * blocks + 2),
+                 dict(num_blocks=2 * blocks + 2, preemption="keep")):
+        engine = Engine(Decoder(shape, weights, rule.pop("num_blocks"), max_len=longest, row_counts=(4, 16, 64), xp=xp))
+        with on_cpu(checked=False):
+            found = engine.serve(requests, workers=len(requests), **rule).summary
+        if answers is None:
+            answers = engine.tokens
+            for number, (question, prompt) in enumerate(zip(QUESTIONS, prompts)):
+                print(f"> {question}\n{tokenizer.decode(answers[number, 0][len(prompt):])}")
+        else:
+            same = sum(engine.tokens[key] == answers[key] for key in answers)
+            print(f"{found['preemptions']} preemptions, {found['swapped_blocks']} blocks moved: {same} of {len(answers)} answers "
+                  "are the same")

@@ -5,7 +5,6 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from .errors import whole
-from .geometry import KVGeometry
 
 
 @dataclass(frozen=True)
@@ -49,10 +48,6 @@ class LlamaShape:
         """How many numbers the weights are, embedding and output both counted."""
         layer = sum(int(np.prod(shape)) for shape in self.layer_shapes.values())
         return self.num_layers * layer + (2 * self.vocabulary + 1) * self.hidden
-
-    def geometry(self, dtype):
-        """The KVGeometry of its cache, with K and V of a dtype."""
-        return KVGeometry(self.num_layers, self.num_heads, self.num_kv_heads, self.head_dim, np.dtype(dtype).itemsize)
 
 
 LLAMAS = {  # the second as published in its config.json

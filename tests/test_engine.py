@@ -1,16 +1,21 @@
 """The engine does the simulator's batches for real, and no policy changes what is written."""
 
-import numpy as np
-import pytest
+from pathlib import Path
 
-from pagefault import BlockPool, Request, RequestTooLarge, Scheduler, on_cpu, simulate
+import numpy as np
+import pandas as pd
+import pytest
+import tiny_gguf
+
+from pagefault import BlockPool, Request, RequestTooLarge, Scheduler, engine_runs, on_cpu, simulate
 from pagefault.decoder import Decoder
 from pagefault.engine import Engine
-from pagefault.engine_runs import COUNTED, FITTED, compare_policies
+from pagefault.engine_runs import COUNTED, FITTED, RECORDED, compare_policies, differences, steps_by_rows
 from pagefault.fitted import fit_cost
 from pagefault.llama import LlamaShape, random_weights
 from pagefault.policies import least_lost, newest, requester, watermark
 
+ROOT = Path(__file__).parents[1]
 SHAPE = LlamaShape(num_layers=2, hidden=32, num_heads=4, num_kv_heads=2, head_dim=16, mlp=48, vocabulary=89)
 LENGTHS = ((20, 22), (33, 30), (5, 40), (17, 15), (30, 9), (9, 25))
 RULES = {
@@ -65,9 +70,9 @@ def test_prefixes_found_again_give_the_same_tokens(engine):
 
 def test_samples_share_their_prompt_and_differ_in_their_first_token(engine):
     request = Request(19, 12, tokens=tuple(range(19)), samples=3)
-    result = serve(engine, [request])
+    serve(engine, [request])
     tokens = engine.tokens
-    assert result.summary["shared_tokens"] > 0 or sum(row[0] for row in engine.log) < 3 * 19 + 3 * 12
+    assert sum(row[0] for row in engine.log) == 18 + 3 * 12  # the prompt but its last token is fed once
     firsts = [tokens[0, sample][19] for sample in range(3)]
     assert len(set(firsts)) == 3
     for sample, first in enumerate(firsts):  # each goes on as a prompt with that token does
@@ -80,18 +85,16 @@ def test_a_copy_on_write_copies_every_layer():
     pool = BlockPool(6, 8)
     scheduler = Scheduler(pool)
     scheduler.submit(Request(13, 4, tokens=tuple(range(13)), samples=2))
+    copied = []
     while scheduler.unfinished:
         batch = scheduler.step()
         before = one.decoder.cache.k.copy()
         one.compute_ns(batch)
-        for source, target in batch.copies:
-            source, target = one.decoder.in_all_layers([source]), one.decoder.in_all_layers([target])
-            assert (one.decoder.cache.k[target, :4] == before[source, :4]).all() and len(target) == 2
-            break
-        else:
-            continue
-        return
-    raise AssertionError("no block was copied")
+        for pair in batch.copies:
+            source, target = ([block, block + 7] for block in pair)  # of both layers, 6 blocks and one more each
+            assert (one.decoder.cache.k[target, :4] == before[source, :4]).all()  # tokens 8 to 11 of the prompt
+            copied.append(pair)
+    assert len(copied) == 1
 
 
 def test_prompts_without_ids_depend_on_the_seed_alone():
@@ -155,6 +158,64 @@ def test_policies_are_compared_step_by_step(engine):
     assert [row["policy"] for row in rows] == list(rules) and [row["fitted"] for row in rows] == [False, True, False]
     assert rows[-1]["swap_s"] > 0 and cost.moving_ns + cost.block_ns > 0 and len(said) == 6
     assert all(row["simulated_s"] > 0 for row in rows)
+
+
+def test_batches_that_differ_from_the_simulated_ones_are_an_error(engine, monkeypatch):
+    monkeypatch.setattr(engine_runs, "simulate", lambda *args, **rules: simulate(*args, **rules | {"workers": 1}))
+    with on_cpu(checked=False), pytest.raises(ArithmeticError, match="did different batches"):
+        compare_policies(engine.decoder, [Request(*each) for each in LENGTHS], 6, {FITTED: {}}, lambda text: None)
+
+
+def test_where_tokens_differ_is_found_with_the_margin_there(engine, monkeypatch):
+    jobs = [Request(*each) for each in LENGTHS[:3]]
+    with on_cpu(checked=False):
+        rows = differences(engine.decoder, jobs, 3, {"first": {}, "second": dict(patience=1)})
+    assert [(row["policy"], row["same"], row["of"]) for row in rows] == [("first", 3, 3), ("second", 3, 3)]
+    real = Engine.serve
+
+    def spoilt(self, *args, **options):
+        result = real(self, *args, **options)
+        if options.get("patience"):
+            self.tokens[1, 0][40] += 1
+        return result
+    monkeypatch.setattr(Engine, "serve", spoilt)
+    with on_cpu(checked=False):
+        first, second, place = differences(engine.decoder, jobs, 3, {"first": {}, "second": dict(patience=1)})
+    assert second["same"] == 2 and (place["sequence"], place["position"]) == (1, 40) and place["margin"] > 0
+
+
+def test_steps_are_timed_by_rows(engine):
+    with on_cpu(checked=False):
+        rows = steps_by_rows({"here": engine.decoder}, counts=(1, 2), context=16, repeats=3)
+    assert [(row["way"], row["size"], row["tokens"]) for row in rows] == [("here", 1, 16), ("here", 2, 32)]
+    assert all(0 < row["low_us"] <= row["median_us"] <= row["high_us"] for row in rows)
+
+
+def test_the_command_decodes_under_seven_policies_on_a_cpu(run_command, monkeypatch):
+    monkeypatch.setattr("pagefault.engine_command.gpu_available", lambda: False)
+    out = run_command("engine", "--jobs 3 --workers 3")
+    assert out.count("steps,") == 7 and out.count("measured / simulated throughput") == 7
+    with pytest.raises(SystemExit):
+        run_command("engine", "--output here")
+
+
+def test_the_command_gives_a_models_answers_and_says_that_they_are_the_same(run_command, monkeypatch, tmp_path):
+    pytest.importorskip("gguf", reason="a model's file is read with the package gguf (extra: model)")
+    monkeypatch.setattr("pagefault.engine_command.gpu_available", lambda: False)
+    path = tiny_gguf.write_gguf(tmp_path / "tiny.gguf", tiny_gguf.tensors(), tiny_gguf.metadata())
+    out = run_command("engine", "--tokens 6 --gguf", str(path))
+    assert out.count("\n> ") + out.startswith("> ") == 4 and out.count("4 of 4 answers are the same") == 2
+    for missing in (tmp_path / "none.gguf", Path(__file__)):
+        with pytest.raises(SystemExit):
+            run_command("engine", "--gguf", str(missing))
+
+
+def test_the_readmes_and_the_notebooks_figures_are_the_recorded_ones():
+    table = pd.read_csv(RECORDED / "policies.csv")
+    ratio = (table.measured_tokens_s / table.simulated_tokens_s)[~table.fitted]
+    assert len(ratio) == 6 and (abs(ratio - 1) <= 0.1).all()
+    worst, best = (f"{100 * abs(ratio - 1).agg(which):.1f}" for which in ("max", "min"))
+    assert f"within {best} to {worst}%" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.gpu
