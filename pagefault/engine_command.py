@@ -74,9 +74,9 @@ def _run(parser, args):
     keep("swaps", swaps_by_block_size(decoder))
     eager = Decoder(shape, weights, 4096, row_counts=(1, 2, 4, 8, 16, 32, 64, 128), dtype=np.float16, xp=cupy, checked=True)
     keep("steps", steps_by_rows({"checked once": decoder, "checked at each launch": eager}))
-    small = Decoder(shape, weights, 768, dtype=np.float16, xp=cupy).prepare()
+    small = Decoder(shape, weights, 256, dtype=np.float16, xp=cupy).prepare()
     some = {name: rules[name] for name in ("reserved", "in pages, 0% free", "newest gives way", "newest is swapped")}
-    keep("differences", differences(small, requests[:32], workers, some))
+    keep("differences", differences(small, requests[:16], workers, some))
 
 
 def _answer(file, tokens, xp):
