@@ -29,8 +29,8 @@ def masked(*edits):
     return edited(checks.UNMASKED, *edits)
 
 
-def kv_heads(line):
-    return checks.GROUPS.replace("return 0;", f"return {line};")
+def readers(line):
+    return checks.READERS.replace("return 0;", f"return {line};")
 
 
 SCORE = "      float new_top"
@@ -110,7 +110,7 @@ RIGHT = {
                           ("token % block_size", "(token - token / block_size * block_size)"))],
     "masked": [masked((OFFSET, "offset < 4 && page * 4 + offset < seq_len; ++offset")),
                masked((SCORE, "      if (page * 4 + offset >= seq_len) continue;\n" + SCORE))],
-    "kv_heads": [kv_heads("head / (num_heads / num_kv_heads)"), kv_heads("head * num_kv_heads / num_heads")],
+    "readers": [readers("kv_head * (num_heads / num_kv_heads) + i"), readers("kv_head * num_heads / num_kv_heads + i")],
     "reads_back": [right_pages, reads()],
     "see_page": [sees(), one_by_one], "attention_of": [merges(), pairwise],
 }
@@ -139,11 +139,12 @@ WRONG = {
         (masked(("weight * v[at]", "(page * 4 + offset < seq_len ? weight * v[at] : 0)")), 1, "still counts the empty slots"),
         (masked((OFFSET, "offset < 4 && page * 4 + offset < seq_len - 1; ++offset")), 0, "last token is number"),
     ],
-    "kv_heads": [
-        (kv_heads("head % num_kv_heads"), 0, "neighbours share"), (kv_heads("head / 2"), 0, "group of 2"),
-        (kv_heads("head"), 0, "its own"), (kv_heads("head / num_kv_heads"), 0, "num_heads / num_kv_heads"),
-        (kv_heads("num_heads / num_kv_heads"), 0, "not which"), (kv_heads("head / 7"), 1, "one model"),
-        (kv_heads("head % (num_heads / num_kv_heads)"), 0, "quotient"),
+    "readers": [
+        (readers("kv_head + i * num_kv_heads"), 0, "neighbours share"), (readers("kv_head * 7 + i"), 1, "one model"),
+        (readers("kv_head * num_kv_heads + i"), 0, "whole groups"), (readers("i"), 0, "i alone"),
+        (readers("kv_head * (num_heads / num_kv_heads)"), 0, "forgets i"), (readers("kv_head + i"), 0, "overlap"),
+        (readers("i / (num_heads / num_kv_heads)"), 0, "here the KV head is given"),
+        (readers("kv_head * (num_heads / num_kv_heads) + i + 1"), 0, "from 0"),
     ],
     "reads_back": [
         (compares_outputs, 1, "pages 0 and 2.*isn't seen"),

@@ -7,9 +7,9 @@ import numpy as np
 from .base import Wrong, compare, draws, exercise, same
 from .running import Raises, call_with_copies
 from .values import is_any, numbers, truth, what, whole_number
-from .walks import GROUPS, UNMASKED, WALK, kv_heads, masked, paged_case, walk
+from .walks import READERS, UNMASKED, WALK, masked, paged_case, readers, walk
 
-__all__ = ["GROUPS", "UNMASKED", "WALK", "a_row", "attention_of", "kv_heads", "masked", "reads_back", "see_page", "walk",
+__all__ = ["READERS", "UNMASKED", "WALK", "a_row", "attention_of", "masked", "readers", "reads_back", "see_page", "walk",
            "walk_costs"]
 
 

@@ -19,14 +19,13 @@ __global__ void my_attention(const float* q, const float* k, const float* v, con
   attend(q + mine, k, v, seq_lens[seq], out + mine, head_dim, scale, row);
 }"""
 
-GROUPS = """
-__device__ int kv_head_of(int head, int num_heads, int num_kv_heads) {
+READERS = """
+__device__ int head_of(int kv_head, int i, int num_heads, int num_kv_heads) {
   return 0;  // one line
 }
 
-__global__ void kv_heads(int* out, int num_heads, int num_kv_heads) {
-  int head = threadIdx.x;
-  if (head < num_heads) out[head] = kv_head_of(head, num_heads, num_kv_heads);
+__global__ void readers(int* out, int num_heads, int num_kv_heads) {  // a thread block a KV head, a thread a query head of it
+  out[blockIdx.x * 32 + threadIdx.x] = head_of(blockIdx.x, threadIdx.x, num_heads, num_kv_heads);
 }"""
 
 UNMASKED = """
@@ -177,22 +176,30 @@ def masked(source):
             (1, "a partial last page, NaN behind it", part([7, 1, 10], np.nan, nan))]
 
 
-@exercise(blank=lambda source: source is None or same_source(source, GROUPS))
-def kv_heads(source):
-    """Exercise 3.7: the KV head of a query head."""
+@exercise(blank=lambda source: source is None or same_source(source, READERS))
+def readers(source):
+    """Exercise 3.7: the query heads that read a KV head."""
     def run(shapes):
-        kernel = compiled(source, "kv_heads")
+        kernel = compiled(source, "readers")
         for heads, kv in shapes:
-            head = np.arange(heads)
-            slips = {"The remainder says which of its group a head is; which group, the quotient says.": head % (heads // kv),
-                     "7 is the group of one model: num_heads / num_kv_heads.": head // 7,
-                     "Neighbours share a KV head: heads 0 to 6 of 28 have KV head 0.": head % kv,
-                     "That is a group of 2, whatever the model.": head // 2, "That gives each query head its own.": head,
-                     "Divide by how many query heads share one: num_heads / num_kv_heads.": head // kv,
-                     "That is how many share one, not which.": np.full(heads, heads // kv),
-                     "All have the first one.": 0 * head}
-            launch(kernel, (1,), (32,), (np.full(heads, -1, np.int32), heads, kv), f"{heads} query heads, {kv} KV heads",
-                   {0: head // (heads // kv)}, lambda s=slips: s)
+            group = heads // kv
+            i, first = np.arange(group), np.arange(kv)[:, None]
+
+            def rows(numbers, kv=kv, group=group):
+                out = np.full((kv, 32), -1, np.int32)
+                out[:, :group] = numbers
+                return out.ravel()
+
+            slips = {"Neighbours share a KV head: heads 0 to 6 of 28 read KV head 0.": rows(first + i * kv),
+                     "7 is the group of one model: num_heads / num_kv_heads.": rows(first * 7 + i),
+                     "Before them stand kv_head whole groups, each of num_heads / num_kv_heads.": rows(first * kv + i),
+                     "That forgets i: the threads of a block do different heads.": rows(first * group + 0 * i),
+                     "That is i alone: each KV head's readers are others.": rows(0 * first + i),
+                     "That way round it is known already: here the KV head is given.": rows(0 * first + i // group),
+                     "KV heads are numbered from 0, and so is i.": rows(first * group + i + 1),
+                     "The groups overlap: the next begins where this one ends.": rows(first + i)}
+            launch(kernel, (kv,), (group,), (rows(-1), heads, kv), f"{heads} query heads, {kv} KV heads",
+                   {0: rows(first * group + i)}, lambda slips=slips: slips)
     random = draws("3.7")
     shapes = [(int(kv * group), int(kv)) for kv, group in zip(random.permutation([2, 3, 4]), random.permutation([3, 5, 8]))]
     return [(1, "28 query heads, 4 KV heads", lambda: run([(28, 4)])), (1, "other models", lambda: run([*shapes, (8, 1), (4, 4)]))]
