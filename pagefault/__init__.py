@@ -6,6 +6,7 @@ from .traces import Trace, load_trace
 from .traffic import synthetic_trace, traffic_fit
 from .memory import Memory, block_sweep, contiguous_memory, paged_memory
 from .cache import ContiguousCache, PagedCache
+from .host_blocks import HostBlocks
 from .int8_cache import Int8Cache
 from .blocks import BlockPool, BlockTable, block_tables
 from .prefix import PrefixCache
@@ -37,7 +38,7 @@ __all__ = [
     "MODELS", "ONE_HEAD", "KVGeometry", "MIXES", "PUBLISHED_MIX", "mixed_lengths", "bursty_arrivals", "poisson_arrivals",
     "Trace", "load_trace", "synthetic_trace", "traffic_fit",
     "Memory", "block_sweep", "contiguous_memory", "paged_memory",
-    "ContiguousCache", "PagedCache", "Int8Cache", "BlockPool", "BlockTable", "block_tables", "PrefixCache",
+    "ContiguousCache", "PagedCache", "HostBlocks", "Int8Cache", "BlockPool", "BlockTable", "block_tables", "PrefixCache",
     "BuddyAllocator", "ALPACA", "FIGURE_2", "FIGURE_15", "SHAREGPT", "paper_lengths", "memory_shares",
     "beam_search", "figure_15", "parallel_sampling",
     "Deadlock", "DoubleFree", "KernelError", "Livelock", "OutOfBlocks", "RequestTooLarge", "TraceError",

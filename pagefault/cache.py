@@ -3,7 +3,6 @@
 import numpy as np
 
 from .errors import RequestTooLarge, whole
-from .reference import on_host
 from .storage import copy_launches, empty_slots, move_launch, read_slots, row_numbers, tokens_for
 
 
@@ -117,27 +116,6 @@ class PagedCache:
         staging = self.xp.ascontiguousarray(staging)
         arrays = self.k, self.v, staging if getattr(staging.flags, "writeable", True) else staging.copy()
         move_launch(self.xp, "gather_blocks", blocks, self.k[0].nbytes, arrays, ", true")()
-
-    def swap_out(self, blocks):
-        """What some blocks hold, in the CPU's memory (pinned, from a GPU): gathered first, then copied in one piece.
-
-        The copy has ended when this returns: the blocks may be written. Returns what gather_blocks does, NumPy's.
-        """
-        staging = self.gather_blocks(blocks)
-        if self.xp is np or not staging.size:
-            return on_host(staging)
-        from cupyx import empty_pinned
-
-        return staging.get(out=empty_pinned(staging.shape, staging.dtype))
-
-    def swap_in(self, host, blocks):
-        """Write what swap_out gave into as many blocks, in their order. host may be written again when this returns."""
-        staging = host = np.asarray(host)
-        if self.xp is not np:
-            staging = self.xp.empty(host.shape, host.dtype)
-            staging.set(host)
-            self.xp.cuda.get_current_stream().synchronize()
-        self.scatter_blocks(staging, blocks)
 
     def read(self, table):
         """K and V of a BlockTable's tokens, [num_tokens, num_kv_heads, head_dim] each."""

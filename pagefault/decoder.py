@@ -56,8 +56,8 @@ class Decoder:
         self._made = {}
 
     def in_all_layers(self, blocks):
-        """A sequence's blocks as the cache's, layer by layer: block b of layer l is the cache's l * (num_blocks + 1) + b."""
-        return (np.arange(self.shape.num_layers)[:, None] * (self.num_blocks + 1) + np.asarray(blocks, np.int64)).reshape(-1)
+        """A sequence's blocks as the cache's, each in all layers: block b of layer l is the cache's l * (num_blocks + 1) + b."""
+        return np.add.outer(np.asarray(blocks, np.int64), np.arange(self.shape.num_layers) * (self.num_blocks + 1)).reshape(-1)
 
     def prepare(self):
         """Make what steps need, for every row count, so that none of them has to; returns itself."""

@@ -6,7 +6,8 @@ import numpy as np
 
 from .blocks import block_tables
 from .costs import fed
-from .errors import RequestTooLarge
+from .errors import RequestTooLarge, whole
+from .host_blocks import HostBlocks
 from .simulator import simulate
 
 
@@ -26,7 +27,7 @@ class Engine:
     def __init__(self, decoder, seed=0, margins=False):
         self.decoder, self.seed = decoder, seed
         self.tokens, self.margins, self.log = {}, {} if margins else None, []
-        self._host, self._swap_ns = {}, 0  # host blocks: what they hold
+        self._host, self._swap_ns = None, 0
 
     def serve(self, requests, **rules):
         """Serve requests from an empty cache, through a Scheduler with these rules; returns a Result, as simulate() does.
@@ -46,7 +47,8 @@ class Engine:
         budget = rules.setdefault("token_budget", decoder.row_counts[-1])
         if budget is None or budget > decoder.row_counts[-1]:
             raise ValueError(f"token_budget = {budget}, and the decoder has room for {decoder.row_counts[-1]:,} rows")
-        self.tokens, self.log, self._host = {}, [], {}
+        self.tokens, self.log = {}, []
+        self._host = HostBlocks(decoder.cache, whole("swap_blocks", rules.get("swap_blocks", 0)) * decoder.shape.num_layers)
         self.margins = None if self.margins is None else {}
         return simulate(requests, decoder.num_blocks, decoder.block_size, cost=self, **rules)
 
@@ -68,12 +70,12 @@ class Engine:
         return self._swap_ns
 
     def _move(self, batch):
-        decoder, cache = self.decoder, self.decoder.cache
+        decoder, layers = self.decoder, np.arange(self.decoder.shape.num_layers)
         start = self._now()
         for _, blocks, host in batch.swap_out:
-            self._host[tuple(host)] = cache.swap_out(decoder.in_all_layers(blocks))
+            self._host.swap_out(decoder.in_all_layers(blocks), np.add.outer(np.array(host) * len(layers), layers).ravel())
         for _, host, blocks in batch.swap_in:
-            cache.swap_in(self._host.pop(tuple(host)), decoder.in_all_layers(blocks))
+            self._host.swap_in(np.add.outer(np.array(host) * len(layers), layers).ravel(), decoder.in_all_layers(blocks))
         self._swap_ns = self._now() - start if batch.swapped_blocks else 0
 
     def _feed(self, batch):

@@ -9,6 +9,7 @@ import numpy as np
 from .cache import PagedCache
 from .engine import Engine
 from .fitted import fit_cost
+from .host_blocks import HostBlocks
 from .policies import newest, requester, watermark
 from .simulator import simulate
 
@@ -24,7 +25,7 @@ def policies(reserve, num_blocks):
     return {"reserved": dict(reserve=reserve),
             **{f"in pages, {100 * share:g}% free": published | dict(admission=watermark(share)) for share in (0, 0.02, 0.1, 0.3)},
             "newest gives way": dict(victim=newest, preemption="keep"),
-            "newest is swapped": dict(victim=newest, preemption="swap", swap_blocks=2 * num_blocks)}
+            "newest is swapped": dict(victim=newest, preemption="swap", swap_blocks=num_blocks // 2)}
 
 
 def compare_policies(decoder, requests, workers, rules, say=print):
@@ -60,13 +61,14 @@ def compare_policies(decoder, requests, workers, rules, say=print):
 
 
 def swap_times(decoder, counts=(1, 4, 16, 48), repeats=5):
-    """(blocks, nanoseconds), a row a move of so many blocks, in all layers, to the host or back."""
-    cache, found = decoder.cache, []
+    """(blocks, nanoseconds), a row a move of so many blocks, in all layers, to host blocks in random order, or back."""
+    layers, random, found = decoder.shape.num_layers, np.random.RandomState(0), []
+    host = HostBlocks(decoder.cache, max(counts) * layers)
     for n in (n for n in counts if n <= decoder.num_blocks):
-        blocks = decoder.in_all_layers(range(n))
-        host = cache.swap_out(blocks)  # whatever is made at the first time
+        blocks, there = decoder.in_all_layers(range(n)), np.add.outer(random.permutation(n) * layers, np.arange(layers)).ravel()
+        host.swap_out(blocks, there)  # whatever is made at the first time
         for _ in range(repeats):
-            found += [(n, _ns(decoder.xp, cache.swap_out, blocks)), (n, _ns(decoder.xp, cache.swap_in, host, blocks))]
+            found += [(n, _ns(decoder.xp, host.swap_out, blocks, there)), (n, _ns(decoder.xp, host.swap_in, there, blocks))]
     return found
 
 
@@ -74,22 +76,25 @@ def swaps_by_block_size(decoder, tokens=1024, sizes=(4, 8, 16, 32, 64, 128, 256)
     """Rows: how long the K and V of so many tokens take to the host's pinned memory and back, by block size.
 
     Block by block, layer by layer, K and V apart; or gathered into one piece first. And, without a size, how long it takes
-    to compute them once more. On a GPU.
+    to pin so much memory, and to compute them once more. On a GPU.
     """
     shape, xp, rows = decoder.shape, decoder.xp, []
     for size in sizes:
         count = shape.num_layers * (tokens // size)
         cache = PagedCache(count, size, shape.num_kv_heads, shape.head_dim, decoder.dtype, xp)
         blocks = np.random.RandomState(size).permutation(count)
-        host = cache.swap_out(blocks)
-        for way in ("a copy a block", "gathered first"):
-            times = []
-            for _ in range(repeats):
-                if way == "gathered first":
-                    times.append(_ns(xp, lambda: cache.swap_in(cache.swap_out(blocks), blocks)))  # noqa: B023
-                else:
-                    times.append(_ns(xp, _copy_each, cache, host, blocks, True) + _ns(xp, _copy_each, cache, host, blocks, False))
-            rows.append(_row(way, size, tokens, cache.nbytes, times))
+        host, there = HostBlocks(cache, count), np.arange(count)
+        ways = {"a copy a block": ((_copy_each, cache, host, blocks, True), (_copy_each, cache, host, blocks, False)),
+                "gathered first": ((host.swap_out, blocks, there), (host.swap_in, there, blocks))}
+        for way, (out, back) in ways.items():
+            times = [_ns(xp, *out) + _ns(xp, *back) for _ in range(repeats + 1)]  # the first makes what the others find
+            rows.append(_row(way, size, tokens, cache.nbytes, times[1:]))
+    del host
+    times = []
+    for _ in range(repeats):
+        xp.get_default_pinned_memory_pool().free_all_blocks()
+        times.append(_ns(xp, HostBlocks, cache, count))
+    rows.append(_row("pinned", 0, tokens, cache.nbytes, times))
     table = np.arange(decoder.arrays["tables"].shape[1])[None] % decoder.num_blocks
     for n in (n for n in (256, 512, 1024) if n <= decoder.row_counts[-1]):
         feed = [[0] * n, range(n), np.repeat(table, n, axis=0), [n - 1]]
@@ -102,7 +107,7 @@ def _copy_each(cache, host, blocks, out):
     """Blocks one by one, K and V apart, to the host or from it."""
     copy, stream = cache.xp.cuda.runtime.memcpyAsync, cache.xp.cuda.get_current_stream().ptr
     size = cache.k[0].nbytes
-    for pool, there in zip((cache.k, cache.v), host):
+    for pool, there in zip((cache.k, cache.v), (host.k, host.v)):
         start = there.ctypes.data
         for i, block in enumerate(blocks.tolist()):
             here = pool.data.ptr + block * size

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagefault import Kernel, PagedCache
+from pagefault import HostBlocks, Kernel, PagedCache
 from pagefault.reference import on_host
 from pagefault.storage import PIECES, copy_rounds, move_launch
 
@@ -175,14 +175,16 @@ def test_a_sequence_is_read_back_through_its_table(xp):
 
 def test_what_is_swapped_out_comes_back_into_other_blocks(xp):
     cache, before = full_cache((8, 4, 2, 8), "float16", xp)
-    host = cache.swap_out([5, 0, 3])
-    assert isinstance(host, np.ndarray) and same(host, before[:, [5, 0, 3]])
+    host = HostBlocks(cache, 9)
+    host.k[:], host.v[:] = 1, 2
+    host.swap_out([5, 0, 3], [7, 1, 2])
+    assert isinstance(host.k, np.ndarray) and same(np.stack([host.k, host.v])[:, [7, 1, 2]], before[:, [5, 0, 3]])
+    assert (host.k[[0, 3, 4, 5, 6, 8]] == 1).all() and (host.v[[0, 3, 4, 5, 6, 8]] == 2).all()
     cache.poison([5, 0, 3])
     assert np.isnan(contents(cache)[:, [5, 0, 3]]).all() and same(contents(cache)[:, [1, 2, 4, 6, 7]], before[:, [1, 2, 4, 6, 7]])
-    cache.swap_in(host, [3, 6, 5])
-    host[:] = 7  # the copy has ended
-    assert same(contents(cache)[:, [3, 6, 5]], before[:, [5, 0, 3]])
-    assert cache.swap_out([]).shape == (2, 0, 4, 2, 8)
+    host.swap_in([2, 7, 1], [3, 6, 5])
+    host.k[:] = host.v[:] = 7  # the copies have ended
+    assert same(contents(cache)[:, [3, 6, 5]], before[:, [3, 5, 0]])
 
 
 def test_nothing_to_move_is_no_launch(xp, monkeypatch):
@@ -191,7 +193,9 @@ def test_nothing_to_move_is_no_launch(xp, monkeypatch):
     cache.append([], *tokens(cache, 0))
     cache.copy_blocks([])
     cache.poison([])
-    cache.swap_in(cache.swap_out([]), [])
+    host = HostBlocks(cache, 0)
+    host.swap_out([], [])
+    host.swap_in([], [])
     k, v = cache.read(Table([], 0))
     assert k.shape == v.shape == (0, 1, 4) and same(contents(cache), before)
 
@@ -230,9 +234,14 @@ BAD = [
     (lambda c: c.gather_blocks([16]), IndexError, "block 16 of 16"),
     (lambda c: c.scatter_blocks(c.gather_blocks([1, 2]), [4, 4]), ValueError, "block 4 is there more than once"),
     (lambda c: c.scatter_blocks(c.gather_blocks([1, 2]), [4]), ValueError, r"1 blocks are float32 \[2, 1, .* not float32 \[2, 2,"),
-    (lambda c: c.swap_in(c.swap_out([1]).astype(np.float16), [4]), ValueError, "not float16"),
-    (lambda c: c.swap_in(c.swap_out([1]), [16]), IndexError, "block 16 of 16"),
-    (lambda c: c.swap_out([16]), IndexError, "block 16 of 16"),
+    (lambda c: HostBlocks(c, 3).swap_in([1], [16]), IndexError, "block 16 of 16"),
+    (lambda c: HostBlocks(c, 3).swap_in([1, 2], [4, 4]), ValueError, "block 4 is there more than once"),
+    (lambda c: HostBlocks(c, 3).swap_in([1], [4, 5]), ValueError, "2 blocks and 1 host blocks"),
+    (lambda c: HostBlocks(c, 3).swap_out([16], [0]), IndexError, "block 16 of 16"),
+    (lambda c: HostBlocks(c, 3).swap_out([1], [3]), IndexError, "host block 3 of 3"),
+    (lambda c: HostBlocks(c, 3).swap_out([1, 2], [2, 2]), ValueError, "host block 2 is there more than once"),
+    (lambda c: HostBlocks(c, 3).swap_out([1, 2], [0]), ValueError, "2 blocks and 1 host blocks"),
+    (lambda c: HostBlocks(c, -1), ValueError, "num_blocks = -1"),
     (lambda c: c.poison([3, 16]), IndexError, "block 16 of 16"),
     (lambda c: c.read(Table([1, 2], 9)), ValueError, "9 tokens take 3 blocks of 4, and the table has 2"),
     (lambda c: c.read(Table([1, -1], 8)), IndexError, "block -1 of 16"),
@@ -267,7 +276,9 @@ def use_the_end(cache):
     assert all(map(same, cache.read(table), (k, v)))
     cache.copy_blocks([(last, 5), (last - 1, last), (5, last - 1)])
     assert all(map(same, cache.read(Table([last - 1, last], size + 3)), (k, v)))
-    cache.swap_in(cache.swap_out([last, last - 1]), [last - 1, last])
+    host = HostBlocks(cache, 2)
+    host.swap_out([last, last - 1], [1, 0])
+    host.swap_in([1, 0], [last - 1, last])
     assert all(map(same, cache.read(table), (k, v)))
 
 
@@ -305,14 +316,13 @@ def test_swaps_wait_for_their_copies_on_any_stream():
 
     with cupy.cuda.Stream(non_blocking=True):
         cache, before = full_cache((2048, 16, 8, 128), "float16", cupy)
-        order = np.random.default_rng(0).permutation(2048)
-        for _ in range(5):
-            host = cache.swap_out(order)
+        order, host = np.random.default_rng(0).permutation(2048), HostBlocks(cache, 2048)
+        for there in (np.arange(2048), order[::-1], np.roll(np.arange(2048), 700)):
+            host.swap_out(order, there)
             cache.poison(order)
-            assert same(host, before[:, order])
-            cache.swap_in(host, order)
-            host[:] = 7
-            del host  # whoever is given this memory next may write into it
+            assert same(np.stack([host.k, host.v])[:, there], before[:, order])
+            host.swap_in(there, order)
+            host.k[:] = host.v[:] = 7
             assert same(contents(cache), before)
 
 

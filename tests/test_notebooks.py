@@ -1,5 +1,6 @@
 """The notebooks are executed, clean, and really held to their outputs. (nbval runs them: see pyproject.toml.)"""
 
+import base64
 import json
 import re
 import shutil
@@ -70,6 +71,13 @@ def test_its_outputs_do_not_depend_on_versions(path):
             continue
         shown = [set(o.get("data", {})) for o in cell["outputs"] if o["output_type"] == "execute_result"]
         assert not shown, f"a bare value ends the cell: {''.join(cell['source'])[-80:]}"
+
+
+def test_the_pictures_of_the_readme_are_the_notebooks():
+    shown = [o.get("data", {}).get("image/png", "") for path in NOTEBOOKS for c in cells(path) for o in c["outputs"]]
+    drawn = {base64.b64decode("".join(png)) for png in shown}
+    pictures = re.findall(r"\]\((notebooks/images/.*?)\)", (NOTEBOOKS[0].parents[1] / "README.md").read_text(encoding="utf-8"))
+    assert len(pictures) == 5 and all((NOTEBOOKS[0].parents[1] / name).read_bytes() in drawn for name in pictures)
 
 
 @EXECUTED

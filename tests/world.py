@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 
-from pagefault import BlockPool, BlockTable, OutOfBlocks, PagedCache, PrefixCache
+from pagefault import BlockPool, BlockTable, HostBlocks, OutOfBlocks, PagedCache, PrefixCache
 
 LONGEST, MOST = 40, 6  # tokens of a sequence; live sequences
 OPERATIONS = dict(start=4, append=6, decode=6, fork=5, truncate=4, free=3, insert=5, evict=1, swap_out=2, swap_in=3, read=1)
@@ -41,6 +41,7 @@ class World:
         self.pool = BlockPool(num_blocks, block_size)
         self.prefix = PrefixCache(self.pool, weak_hash)
         self.cache = PagedCache(num_blocks, block_size, 1, 4)
+        self.host, self.host_free = HostBlocks(self.cache, MOST * num_blocks), list(range(MOST * num_blocks))
         self.live, self.swapped, self.free_before = [], [], set(range(num_blocks))
         self.cached = np.zeros((2, *self.cache.k.shape), np.float32)  # what cached blocks should hold
         self.seen = Counter()
@@ -113,7 +114,10 @@ class World:
     def swap_out(self, a, b, c):
         if len(self.swapped) < MOST:
             seq = self.live.pop(a % len(self.live))
-            self.swapped.append((seq, self.cache.swap_out(seq.table.blocks)))
+            there = self.host_free[: len(seq.table.blocks)]
+            del self.host_free[: len(there)]
+            self.host.swap_out(seq.table.blocks, there)
+            self.swapped.append((seq, there))
             seq.table.free()
 
     def swap_in(self, a, b, c):
@@ -121,7 +125,8 @@ class World:
             i = a % len(self.swapped)
             seq, host = self.swapped[i]
             if self.grant(seq.table, len(seq.tokens)) is not None:
-                self.cache.swap_in(host, seq.table.blocks)
+                self.host.swap_in(host, seq.table.blocks)
+                self.host_free += host
                 del self.swapped[i]
                 self.live.append(seq)
 

@@ -32,7 +32,9 @@ def measured_and_simulated(policies, swaps):
     right.set_yscale("log")
     sizes = sorted(set(swaps["size"]) - {0})
     right.set_xticks(sizes, [str(n) for n in sizes])
-    right.set(xlabel="page size (tokens)", ylabel="ms for 1,024 tokens, out and in", title="swapping")
+    right.set_yticks([5, 10, 20, 50, 100], ["5", "10", "20", "50", "100"])
+    right.minorticks_off()
+    right.set(xlabel="page size (tokens)", ylim=(4.5, 110), ylabel="ms for 1,024 tokens, out and in", title="swapping")
     right.legend(frameon=False, fontsize=9)
     show("\n".join(f"{row.policy:18} {row.measured_tokens_s:7,.0f} tokens a second measured, {row.simulated_tokens_s:7,.0f} "
                    f"simulated: {row.measured_tokens_s / row.simulated_tokens_s:.3f}" for row in policies.itertuples()))
