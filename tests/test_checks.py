@@ -250,7 +250,7 @@ def test_an_answer_that_raises_says_so_to_who_calls_it():
 
 
 def test_values_are_shown_shortly_and_without_asking_them():
-    assert show([1, 2.5, np.float32(0.1), (True, None), "text"]) == "[1, 2.5, 0.1, [True, None], text]"
+    assert show([1, 2.5, np.float32(0.1), (True, None), "text"]) == "[1, 2.5, 0.1, (True, None), text]"
     assert show(np.arange(100)) == "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, ...]" and show(1234567) == "1,234,567"
     assert show(Anything()) == "an Anything" and show(np.zeros((2, 3))) == "an array [2, 3] of float64"
 

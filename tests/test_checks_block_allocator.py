@@ -134,6 +134,19 @@ def refuse():
     raise pf.OutOfBlocks("no")
 
 
+def takes_back_only_what_it_gave(self, blocks):
+    if blocks not in self.given:
+        raise pf.DoubleFree("no")
+    self.given.remove(blocks)
+    self.give_back(blocks)
+
+
+def notes_what_it_gives(self, n):
+    blocks = MyPool.allocate(self, n)
+    self.given = [*getattr(self, "given", []), blocks.copy()]
+    return blocks
+
+
 def with_remove(self, blocks):
     for block in blocks:
         self.taken.remove(block)
@@ -197,6 +210,24 @@ def found(parent_of=lambda parent, key: key, full=True, compared=2, stops=True, 
     return find
 
 
+def starts_again_behind_a_gap(tokens, cached, size, key):
+    blocks, parent, before = [], 0, None
+    for start in range(0, len(tokens) - size + 1, size):
+        page = tuple(tokens[start:start + size])
+        entry = cached.get(key(parent, page))
+        if entry is None or entry[1:] != (page, before):
+            continue
+        parent, before = key(parent, page), entry[0]
+        blocks.append(before)
+    return blocks
+
+
+def with_lists(tokens, cached, size, key):
+    page = tokens[:size]
+    entry = cached.get(key(0, tuple(page)))
+    return [entry[0]] if entry and entry[1] == page else []
+
+
 def never_compares_tokens(tokens, cached, size, key):
     blocks, parent, before = [], 0, None
     for start in range(0, len(tokens) - size + 1, size):
@@ -226,7 +257,8 @@ WRONG = {
         (lambda s, b: sum(b - n for n in s), 0, "more than one page"), (lambda s, b: -s[0] % b, 0, "return in the loop"),
         (lambda s, b: sum(max(0, b - n) for n in s), 0, "only the last one has"), (lambda s, b: -s[-1] % b, 0, "add them up"),
         (lambda s, b: sum(-n % 16 for n in s), 0, "not always 16"), (lambda s, b: sum(n % -b for n in s), 0, "slots minus tokens"),
-        (lambda s, b: sum(b - 1 - n % b for n in s), 0, "block_size - 1"), (lambda s, b: [[1], 2], 0, "different lengths"),
+        (lambda s, b: sum(b - 1 - n % b for n in s), 0, "block_size - 1"),
+        (lambda s, b: 1 - pf.paged_memory(s, b).utilization, 0, "no share"), (lambda s, b: [[1], 2], 0, "different lengths"),
     ],
     "pages_to_grow": [
         (lambda length, n, b: ceil(length + n, b), 0, "has some already"), (lambda length, n, b: ceil(n, b), 0, "may have room"),
@@ -256,6 +288,7 @@ WRONG = {
         (spoilt(allocate=lambda self, n: MyPool.take(self, n) if n <= len(self.free_blocks) else pf.OutOfBlocks), 2, "raise it"),
         (spoilt(allocate=lambda self, n: MyPool.allocate(self, max(1, n))), 3, "got"),
         (spoilt(allocate=lambda self, n: pool.allocate(n)), 0, "NameError[^\n]*$"),  # noqa: F821 (that is the slip)
+        (spoilt(allocate=notes_what_it_gives, free=takes_back_only_what_it_gave), 2, "a part of what was handed out together"),
         (spoilt(free=with_remove), 3, "KeyError.*another error: look first"),
         (spoilt(free=lambda self, blocks: self.free_blocks.append(blocks)), 1, "frames go back, and not the list"),
         (spoilt(free=lambda self, blocks: MyPool.free(self, [b for b in blocks if b in self.taken])), 3, "no error"),
@@ -273,6 +306,8 @@ WRONG = {
         (lambda *args: pair and pair[::-1] if (pair := right_append(*args)) else None, 3, "is .from, to"),
         (appended(at=0), 2, "end of the free"),
         (lambda table, n, counts, free, size: right_append(list(table), n, counts, free, size), 2, "table itself must change"),
+        (lambda table, num_tokens, counts, free, size: counts[table[num_tokens // size]] and right_append(
+            table, num_tokens, counts, free, size), 2, "no entry behind it"),
         (adds_to_a_count, 3, "no entry for a free frame"),
         (lambda table, n, counts, free, size: counts[-1], 0, "the number of a frame"),
         (lambda *args: right_append(*args) if args[3] or args[1] in (5, 17) else pf.OutOfBlocks(), 3, "raise, not return"),
@@ -287,6 +322,8 @@ WRONG = {
         (found(stops=False, compared=0), 2, "can't be used"), (found(of=1), 0, "frame of each full page"),
         (lambda tokens, cached, size, key: len(right_pages(tokens, cached, size, key)), 0, "list of whole numbers"),
         (lambda tokens, cached, size, key: [entry[0] for entry in cached.values()], 0, "got"),
+        (starts_again_behind_a_gap, 2, "stop at the first page"), (with_lists, 0, r"\(\d+, \(\d.*a tuple, which no list equals"),
+        (lambda tokens, cached, size, key: key(0, tokens[:size]), 0, "as a tuple, not as a list"),
         (never_compares_tokens, 3, r"expected: \[\].*compare the page's tokens"),
         (lambda *case: right_pages(*case)[:1], 1, "first page was found"), (lambda *case: [], 0, "nothing was found.*key.0, page"),
         (lambda tokens, *rest: right_pages(tokens[:-1], *rest), 3, "pages of 4; cached for their keys.*leave aside"),
@@ -320,3 +357,6 @@ def test_slots_are_checked():
     ]:
         assert_wrong(checks.slots, [*right[:2], wrong], 2, hint)
     assert_wrong(checks.slots, right[:2], 0, "a list of three")
+    for hint, slot in [("numbered from 0", lambda token: table[(token - 1) // size] * size + (token - 1) % size),
+                       ("page 0 has the table's entry 0", lambda token: table[token // size - 1] * size + token % size)]:
+        assert_wrong(checks.slots, [slot(token) for token in t.tokens], 0, hint)

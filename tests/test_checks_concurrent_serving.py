@@ -46,10 +46,11 @@ WRONG = {
         (starts(lone=False), 2, "wait for ever"),
         (starts(of_free=True), 2, "share of the pool"), (starts(strict=True), 0, "are enough: >="),
         (starts(rounded=int), 2, "isn't rounded down"), (starts(rounded=round), 2, "isn't rounded"),
-        (starts(error="returned"), 2, "raise, not return"), (starts(never="free"), 1, "RequestTooLarge"),
+        (starts(error="returned"), 2, "raise, not return"), (starts(never="free"), 0, "RequestTooLarge"),
         (starts(never=None), 2, "more pages than the pool"),
         (starts(error=None), 2, "more pages than the pool"), (starts(error=ValueError), 2, "got:      ValueError"),
-        (lambda *case: int(right_start(*case)), 0, "an int|a bool"),
+        (lambda *case: int(right_start(*case)), 0, "an int|a bool"), (lambda *case: True, 0, "reserve"),
+        (lambda request, num_running, *rest: num_running == 0 or right_start(request, num_running, *rest), 1, "pages for its pro"),
     ],
     "victim": [
         (lambda needy, running: running.pop(), 0, "isn't as it was"),

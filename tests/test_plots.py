@@ -82,7 +82,7 @@ FIGURES = {  # what a figure prints, for those who can't see it
     "reservation": (lambda: blocks.reservation_schemes(SHARES, SHARES), "max: holds a token 50.0%, reserved, used later 20.0%"),
     "saving": (lambda: blocks.saving_by_maximum({"a": {8: 2.0, 16: 4.0}}, {"a": {8: 0.25, 16: 0}}),
                "a: 2.0 times at 8, 4.0 times at 16 slots."),
-    "copy on write": (copy_on_write, "forked: block 0 has count 2, block 1 has count 2.\nwritten: block 0 has count 2"),
+    "copy on write": (copy_on_write, "block 1 has count 2 and 2 tokens.\nwritten: block 0 has count 2 and 4 tokens"),
     "prefix tree": (prefix_tree, "3 cached blocks: 2 in use, 1 on standby."),
     "pool over time": (lambda: blocks.pool_over_time([(1, 0, 9), (4, 2, 30)], 8, 8), "At the end 50% of the pool is in use"),
     "sharing": (lambda: blocks.sharing(SHARING), "Of 2 values one is fitted; 0 of the others come within 4 points"),

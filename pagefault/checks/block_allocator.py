@@ -8,7 +8,7 @@ from .base import Wrong, compare, draws, exercise, same
 from .copies import append
 from .pools import pool
 from .prefixes import find_pages
-from .values import is_any, number, numbers, whole_number
+from .values import SCALARS, close, is_any, number, numbers, whole_number
 
 __all__ = ["a_table", "append", "find_pages", "pages_to_grow", "pool", "slots", "tail_waste"]
 
@@ -31,22 +31,28 @@ def slots(answer):
     t = a_table()
     size = t.block_size
 
-    def part(i, token):
+    def slips_of(token):
         page, offset = divmod(token, size)
+        return {"That is the token's number: the pages don't lie one behind the other from frame 0.": token,
+                "The page is token // block_size; the remainder is the offset.":
+                    t.table[token % size % 4] * size + token // size,
+                "That follows the table's first entry only: each page has its own frame.": t.table[0] * size + token,
+                "That is the frame's number: times block_size, plus the offset.": t.table[page],
+                "The offset in the page is missing.": t.table[page] * size,
+                "That is frame + offset: a frame has block_size slots.": t.table[page] + offset,
+                "The first slot of a frame has offset 0.": t.table[page] * size + offset + 1,
+                "The table's first entry is number 0, for page 0.": t.table[min(3, page + 1)] * size + offset,
+                "Page 0 has the table's entry 0, page 1 entry 1: table[page].": t.table[page - 1] * size + offset,
+                "The first frame is number 0: frame 1 begins at slot block_size.": (t.table[page] - 1) * size + offset,
+                "A frame has as many slots as a page: block_size.": t.table[page] * len(t.table) + offset,
+                "Tokens and pages are numbered from 0.": t.table[(token - 1) // size] * size + (token - 1) % size}
 
+    def part(i, token):
         def slips():
-            return {"That is the token's number: the pages don't lie one behind the other from frame 0.": token,
-                    "The page is token // block_size; the remainder is the offset.":
-                        t.table[token % size % 4] * size + token // size,
-                    "That follows the table's first entry only: each page has its own frame.": t.table[0] * size + token,
-                    "That is the frame's number: times block_size, plus the offset.": t.table[page],
-                    "The offset in the page is missing.": t.table[page] * size,
-                    "That is frame + offset: a frame has block_size slots.": t.table[page] + offset,
-                    "The first slot of a frame has offset 0.": t.table[page] * size + offset + 1,
-                    "The table's first entry is number 0, for page 0.": t.table[min(3, page + 1)] * size + offset,
-                    "The first frame is number 0: frame 1 begins at slot block_size.": (t.table[page] - 1) * size + offset,
-                    "A frame has as many slots as a page: block_size.": t.table[page] * len(t.table) + offset,
-                    "Tokens and pages are numbered from 0.": t.table[(token - 1) // size] * size + (token - 1) % size}
+            """The likeliest first: what all three slots would be by this mistake."""
+            values = [x if is_any(x, SCALARS) else None for x in answer]
+            agree = {hint: sum(close(x, slips_of(at)[hint]) for x, at in zip(values, t.tokens)) for hint in slips_of(token)}
+            return {hint: slips_of(token)[hint] for hint in sorted(agree, key=agree.get, reverse=True)}
 
         def run():
             given = f"token {token}, table {t.table}, pages of {size}"
@@ -54,7 +60,7 @@ def slots(answer):
                 raise Wrong(given, "a list of three slots", answer)
             if is_any(answer[i], (list, tuple)):
                 raise Wrong(given, "one number", answer[i], "A slot is one number: frame times block_size, plus the offset.")
-            same(answer[i], t.table[page] * size + offset, given, slips, whole_number)
+            same(answer[i], t.table[token // size] * size + token % size, given, slips, whole_number)
         return 1, f"token {token}", run
 
     return [part(i, token) for i, token in enumerate(t.tokens)]
@@ -77,6 +83,7 @@ def tail_waste(answer):
              "Those are all slots; the tokens are in some of them.": lambda s, b: sum(-(-n // b) * b for n in s),
              "That is an average: the empty slots of all are asked for.": lambda s, b: right(s, b) / len(s),
              "Those are the empty slots of each; their sum is asked for.": lambda s, b: [-n % b for n in s],
+             "Slots are counted, all in all: no share of them.": lambda s, b: right(s, b) / sum(-(-n // b) * b for n in s),
              "Those are pages; of their slots some are empty.": lambda s, b: sum(-(-n // b) for n in s),
              "A sequence may have more than one page.": lambda s, b: sum(b - n for n in s),
              "Of more pages than one only the last one has empty slots.": lambda s, b: sum(max(0, b - n) for n in s),

@@ -140,6 +140,8 @@ def may_start(answer):
              "The reserve isn't rounded: 2 free pages are fewer than 2.25.": slips(rounded=round),
              "A page that is begun is a page: round up.": slips(floor=True),
              "The reserve is missing: so many pages must be free afterwards.": slips(none=True),
+             "With nothing running there must still be pages for its prompt.":
+                 lambda request, num_running, *rest: num_running == 0 or right_start(request, num_running, *rest),
              "It is the other way round.": lambda *case: not right_start(*case)}
 
     def cases(count, running=True):
@@ -155,7 +157,8 @@ def may_start(answer):
         return found
 
     def lone():
-        return [(Request(30, 10), 0, 10, 10, 4, 0.3), (Request(150, 10), 0, 10, 10, 16, 0.2), *cases(2, False)]
+        return [(Request(30, 10), 0, 10, 10, 4, 0.3), (Request(150, 10), 0, 10, 10, 16, 0.2),
+                (Request(44, 10), 0, 10, 40, 4, 0.0), *cases(2, False)]
 
     def too_large():
         never = (Request(12, 29), 0, 10, 10, 4, 0.0), (Request(100, 61), 3, 2, 10, 16, 0.1), (Request(41, 1), 2, 0, 10, 4, 0.0)

@@ -76,7 +76,7 @@ def append(answer):
             returned = got is OutOfBlocks or type(got) is OutOfBlocks
             raise Wrong(given, "pf.OutOfBlocks", got, "Raise it: raise, not return." if returned else
                         "No frame is free, and one is needed: a copy needs one too.") from None
-        wanted = "None, nothing to copy" if expected is None else list(expected)
+        wanted = "None, nothing to copy" if expected is None else expected
         try:
             got = call(answer, *theirs)
         except Raises as error:
@@ -85,7 +85,8 @@ def append(answer):
                         if kind is KeyError and str(error.error) in map(str, free) else
                         f"counts goes by the number of a frame: the last page's is {last}." if kind is KeyError else
                         "No frame is needed: the last page has room, and nobody else has it." if kind in (OutOfBlocks, IndexError)
-                        and not needed else None) from None
+                        and not needed else "The last page is full, and the table has no entry behind it yet: append one."
+                        if kind is IndexError and full else None) from None
         try:
             pair = None if got is None else whole_numbers(got)
         except TypeError:

@@ -8,6 +8,7 @@ from .running import Raises, call
 from .values import count, is_any, is_blank, show, whole_numbers
 
 REFUSED = "A call that was refused changed something."
+PARTS = "Any frames may be given back that somebody has: a part of what was handed out together, or more than that."
 NOT_THE_LIST = "free() gets a list: its frames go back, and not the list."
 USUAL = IndexError, KeyError, ValueError, OutOfBlocks, DoubleFree, RuntimeError, AssertionError
 
@@ -25,7 +26,8 @@ def pool(Pool):
     def hands_out():
         play = make(6)
         play.allocate(2), play.allocate(0), play.allocate(3)
-        play.free(0), play.allocate(2), play.allocate(1)
+        play.free(play.taken[0]), play.allocate(2), play.allocate(1)
+        play.free([play.taken[0][1]]), play.free([play.taken[1][1], play.taken[0][0]]), play.allocate(3)
 
     def all_or_nothing():
         play = make(4)
@@ -39,7 +41,7 @@ def pool(Pool):
         play.not_freed([b, next(x for x in range(5) if x not in (a, b, c))], "nobody has the second one")
         play.not_freed([c, 5], "there is no frame 5")
         play.not_freed([-1], "there is no frame -1")
-        play.free(0)
+        play.free(play.taken[0])
         play.not_freed([a], "it was given back before")
         play.allocate(5)
         play.not_freed([-1], "there is no frame -1")  # which Python takes for the last one, and that is taken
@@ -49,7 +51,8 @@ def pool(Pool):
         for _ in range(60):
             n = int(random.randint(1, 8))
             if play.taken and random.randint(2):
-                play.free(int(random.randint(len(play.taken))))
+                some = play.taken[random.randint(len(play.taken))]
+                play.free(random.permutation(sum(play.taken, []))[:n].tolist() if random.randint(2) else some)
             elif n <= play.num_free:
                 play.allocate(n)
             else:
@@ -111,14 +114,15 @@ class Play:
                 "All that are free may be handed out: refuse more than that." if n == self.num_free else
                 "What came back is free again." if "free(" in str(self.story) else None)
 
-    def free(self, i):
+    def free(self, blocks):
         try:
-            self.do("free", self.taken[i])
+            self.do("free", blocks)
         except Raises as error:
-            raise self.wrong("they are free again", str(error), None if type(error.error) is not DoubleFree else REFUSED
-                             if "refused" in str(self.story) else "These were handed out, and nobody gave them back yet: "
+            raise self.wrong("they are free again", str(error), None if type(error.error) not in USUAL else REFUSED
+                             if "refused" in str(self.story) else PARTS if blocks not in self.taken else None
+                             if type(error.error) is not DoubleFree else "These were handed out, and nobody gave them back yet: "
                              "does allocate write down that somebody has them?") from None
-        del self.taken[i]
+        self.taken = [left for mine in self.taken if (left := [block for block in mine if block not in blocks])]
 
     def refused(self, n):
         try:

@@ -18,6 +18,8 @@ def right_pages(tokens, cached, block_size, key):
 
 
 def good_key(parent, page):
+    if type(page) is not tuple:
+        raise TypeError(f"key takes the page's token ids as a tuple, not as a {type(page).__name__}")
     return hash((parent, page))
 
 
@@ -54,14 +56,16 @@ def find_pages(answer):
         return random.randint(100, 900, n).tolist()
 
     def slips(alone, trusting, skipping):
-        return {"Nothing was found: a first page's key is key(0, page), and the frame before it is None.": lambda *case: [],
+        return {"Nothing was found: a first page's key is key(0, page), the frame before it is None, and a stored page is a tuple, "
+                "which no list equals.": lambda *case: [],
                 "Only the first page was found. The next one's key is made from the first one's key, and the frame before it is "
                 "the first one's frame.": lambda *case: right_pages(*case)[:1],
                 "Leave aside that a prompt's last token must be computed: its page is found too.":
                     lambda tokens, *rest: right_pages(tokens[:-1], *rest),
                 "A page's key depends on the key of the page before it, and so on to the first.": alone,
                 "A key is only a hint: compare the page's tokens, and the frame before it.": trusting,
-                "What lies behind a page that isn't cached can't be used: stop there.": skipping}
+                "What lies behind a page that isn't cached can't be used: stop there.": skipping,
+                "Stop at the first page that isn't cached: what comes later has other words before it.": restarting}
 
     def alone(tokens, cached, size, key):
         return [cached[k][0] for i in range(0, len(tokens) - size + 1, size)
@@ -81,6 +85,16 @@ def find_pages(answer):
         for i in range(0, len(tokens) - size + 1, size):
             parent = key(parent, tuple(tokens[i : i + size]))
             found += [cached[parent][0]] if parent in cached else []
+        return found
+
+    def restarting(tokens, cached, size, key):
+        found, parent, before = [], 0, None
+        for i in range(0, len(tokens) - size + 1, size):
+            page = tuple(tokens[i : i + size])
+            entry = cached.get(key(parent, page))
+            if entry is not None and entry[1:] == (page, before):
+                parent, before = key(parent, page), entry[0]
+                found.append(before)
         return found
 
     def words_of(tokens, cached, size, key):

@@ -94,7 +94,8 @@ def show(x):
         return f"{x:.6g}"
     if is_any(x, (list, tuple)):
         items = [str(item) if type(item) is int else show(item) for item in x[:12]] + ["..."] * (len(x) > 12)
-        return f"[{', '.join(items)}]"
+        text = ", ".join(items)
+        return f"[{text}]" if type(x) is list else f"({text}{',' * (len(x) == 1)})"
     if type(x) is dict:
         items = [f"{key if type(key) is int else show(key)}: {show(value)}" for key, value in list(x.items())[:6]]
         return f"{{{', '.join(items + ['...'] * (len(x) > 6))}}}"

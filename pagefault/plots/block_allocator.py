@@ -73,7 +73,7 @@ def pool_map(snapshots, columns=16):
         pieces = {owner: 1 + int((np.diff(np.flatnonzero(whose == owner)) > 1).sum()) for owner in colors}
         lie = " and ".join(f"request {owner} in {n} piece{'s' if n > 1 else ''}" for owner, n in pieces.items())
         facts.append(f"{title}: {free} of {size} blocks are free, at most {run} of them side by side; {lie}.")
-    show("\n".join([*facts, "Numbers: the request that has the block. Hatched: free."]))
+    show("\n".join([*facts, "Numbers: the request that has the block. In colour: the two largest. Hatched: free."]))
 
 
 def staircase(tokens, block_size):
@@ -86,7 +86,8 @@ def staircase(tokens, block_size):
     ax.fill_between(n, n, mapped, step="mid", color=BLUE, alpha=0.15)
     ax.text(tokens * 1.01, mapped[-1], "slots it has", color=BLUE, va="center", fontsize=9)
     ax.text(tokens * 1.01, tokens, "tokens", color=ORANGE, va="center", fontsize=9)
-    ax.text(block_size * 0.35, block_size * 0.62, "mapped, empty", fontsize=9, ha="center")
+    ax.annotate("mapped, empty", (block_size * 1.25, block_size * 1.75), (block_size * 0.6, block_size * 2.9), fontsize=9,
+                ha="center", arrowprops=dict(arrowstyle="-", color=GREY))
     steps = [1, *(n[:-1][np.diff(mapped) > 0] + 1).tolist()]
     ax.set(xlabel="tokens", ylabel="slots", xlim=(0, tokens * 1.14), ylim=(0, mapped[-1] * 1.08), xticks=steps,
            yticks=np.unique(mapped))
@@ -175,17 +176,21 @@ def saving_by_maximum(savings, over):
 
 
 def snapshot(tables, pool):
-    """What copy_on_write draws of some tables: their blocks, and the reference counts of all blocks in use."""
-    used = sorted({block for table in tables.values() for block in table.blocks})
-    return {name: list(table.blocks) for name, table in tables.items()}, {block: pool.ref_count(block) for block in used}
+    """What copy_on_write draws of some tables: their blocks, and of each block in use the reference count and the tokens."""
+    size, tokens = pool.block_size, {}
+    for table in tables.values():
+        for page, block in enumerate(table.blocks):
+            tokens[block] = max(tokens.get(block, 0), min(size, table.num_tokens - page * size))
+    used = {block: (pool.ref_count(block), n) for block, n in sorted(tokens.items())}
+    return {name: list(table.blocks) for name, table in tables.items()}, used
 
 
 def copy_on_write(steps):
     """Tables, and arrows to the blocks that they name, with reference counts. steps: {title: snapshot(...)}."""
     axes = figure(2.9, len(steps), "Fork, and copy on write")
-    blocks = sorted({block for _, counts in steps.values() for block in counts})
+    blocks = sorted({block for _, used in steps.values() for block in used})
     facts = []
-    for ax, (title, (tables, counts)) in zip(axes, steps.items()):
+    for ax, (title, (tables, used)) in zip(axes, steps.items()):
         bare(ax).set(xlim=(-0.2, 4.7), ylim=(len(blocks) + 0.1, -0.7))
         ax.set_title(title, fontsize=10)
         for i, (name, held) in enumerate(tables.items()):
@@ -198,11 +203,11 @@ def copy_on_write(steps):
                 ax.add_patch(FancyArrowPatch((0.9, y + 0.21), (2.7, blocks.index(block) + 0.25 + 0.2 * i), arrowstyle="->",
                                              mutation_scale=9, color=color, ls=("-", "--")[i], shrinkA=0, shrinkB=0))
         for y, block in enumerate(blocks):
-            count = counts.get(block, 0)
+            count, tokens = used.get(block, (0, 0))
             ax.add_patch(Rectangle((2.7, y), 1.9, 0.7, fc=("white", "#DDEEFF", SKY)[min(count, 2)], ec=GREY))
-            text = f"block {block}\n{f'count {count}' if count else 'free'}"
+            text = f"block {block}\n{f'count {count}, {tokens} tokens' if count else 'free'}"
             ax.text(3.65, y + 0.35, text, ha="center", va="center", fontsize=8.5)
-        facts.append(f"{title}: " + ", ".join(f"block {b} has count {c}" for b, c in counts.items()) + ".")
+        facts.append(f"{title}: " + ", ".join(f"block {b} has count {c} and {n} tokens" for b, (c, n) in used.items()) + ".")
     show("\n".join(facts))
 
 
@@ -251,13 +256,13 @@ def pool_over_time(rows, num_blocks, block_size):
     ax.plot(steps, tokens / block_size, color="black", lw=1.3, ls="--")
     at, early = int(len(rows) * 0.8), int(len(rows) * 0.3)
     ax.text(len(rows) * 0.01, num_blocks * 1.02, "the pool, from start to end", fontsize=9, va="bottom")
-    ax.text(early, tokens[early] / block_size + 0.06 * num_blocks, "if nothing were shared", ha="right", fontsize=9)
+    ax.text(early, tokens[early] / block_size + 0.06 * num_blocks, f"live: tokens / {block_size}", ha="right", fontsize=9)
     ax.text(len(rows) * 0.99, num_blocks * 0.97, "on standby", ha="right", va="top", fontsize=9)
     ax.text(at, used[at] / 2, "in use", ha="center", va="center", color="white", fontsize=9)
     ax.set(xlabel="step of decoding", ylabel="blocks", xlim=(0, len(rows)), ylim=(0, num_blocks * 1.12))
     now, idle, most = (100 * x / num_blocks for x in (used[-1], standby[-1], used.max()))
     show(f"At the end {now:.0f}% of the pool is in use and {idle:.0f}% on standby; the most in use was {most:.0f}%. "
-         f"Dashed: blocks that the tokens in use would fill if none were shared.")
+         f"Dashed: live tokens / {block_size}, the blocks that they would fill if none were shared. Both areas: mapped.")
 
 
 def sharing(frame):
