@@ -56,11 +56,12 @@ def compares_outputs(pool_k, pool_v, table, k, v):
     return pf.relative_error(pf.reference_attention(q, *there, [len(k)]), expected) < 1e-6
 
 
-def sees(keep_s=True, keep_o=True, start=-np.inf, of=max, divide=False, shift=True, dims=True, sign=1):
+def sees(keep_s=True, keep_o=True, start=-np.inf, of=max, divide=False, shift=True, dims=True, sign=1, own=False):
     def see_page(state, scores, values):
         m, s, o = state
         new = of(m, max(scores.max(), start))
         keep, weights = (np.exp(sign * (m - new)), np.exp(scores - new)) if shift else (1, np.exp(scores))
+        weights = np.exp(scores - scores.max()) if own else weights
         s, o = s * (keep if keep_s else 1) + weights.sum(), o * (keep if keep_o else 1) + weights @ values
         return new, s, o / s if divide else o if dims else o[0]
     return see_page
@@ -126,12 +127,17 @@ WRONG = {
         (walk((" * head_dim", "")), 0, "times head_dim"),
         (walk(("return (", "if (block_tables[seq * max_blocks + token / block_size + 1] == -12345) return 0;\n    return (")), 0,
          "outside.*block_tables.*ends with the last"),
+        (walk(("block * block_size", "block")), 0, "block_size slots"), (walk(("+ token % block_size", "+ token")), 0, "offset in"),
+        (walk(("seq * max_blocks", "seq * block_size")), 2, "max_blocks entries"),
+        (walk(("(slot * num_kv_heads + kv_head) * head_dim", "slot * num_kv_heads * head_dim + kv_head")), 2, "counts rows"),
+        (walk(("slot * num_kv_heads", "slot * num_heads")), 2, "not num_heads"),
         (walk(("* head_dim", "* head_dim * 4")), 0, "numbers, not.* bytes"),
         (walk(("/ block_size", "/ 16"), ("* block_size", "* 16"), ("% block_size", "% 16")), 0, "outside|not always 16"),
     ],
     "masked": [
         (masked(("    for (int offset", "    if (tables[seq * max_blocks + page + 1] == -12345) break;\n    for (int offset")), 0,
          "outside.*ends with the last page"),
+        (masked((SCORE, "      if (page * 4 + offset >= seq_len) return;\n" + SCORE)), 1, "writes nothing"),
         (masked((SCORE, "      if (page * 4 + offset >= seq_len) score = -1e30f;\n" + SCORE)), 2, "nan.*0 times NaN"),
         (masked(("(seq_len + 3) / 4", "seq_len / 4")), 1, "last page was left out"),
         (masked((OFFSET, "offset < 4 && page < (seq_len + 3) / 4; ++offset")), 1, "all slots of the last page"),
@@ -162,7 +168,8 @@ WRONG = {
     "see_page": [
         (sees(keep_o=False), 1, "output so far"), (sees(keep_s=False), 1, "sum so far"), (sees(start=0.0), 1, "minus infinity"),
         (sees(of=lambda m, new: new), 1, "all scores so far"), (sees(divide=True), 0, "divided"), (sees(shift=False), 0, "got"),
-        (sees(sign=-1), 0, "not the other way round"), (sees(dims=False), 0, "got"), (adds_in_place, 0, "changed arguments"),
+        (sees(sign=-1), 0, "not the other way round"),
+        (sees(own=True), 1, "own largest"), (sees(dims=False), 0, "got"), (adds_in_place, 0, "changed arguments"),
         (lambda state, scores, values: (5, 1.571, np.array([62.777, 0, 0])), 0, "largest so far"),  # the shown example
     ],
     "attention_of": [

@@ -103,11 +103,11 @@ def see_page(answer):
     """Exercise 3.4: online softmax, a page at a time."""
     random = draws("3.4")
 
-    def slip(new_of=lambda m, scores: max(m, scores.max()), keep_s=True, keep_o=True, divide=False, sign=1):
+    def slip(new_of=lambda m, scores: max(m, scores.max()), keep_s=True, keep_o=True, divide=False, sign=1, own=False):
         def made(state, scores, values):
             m, s, o = state
             new = new_of(m, scores)
-            keep, weight = np.exp(sign * (m - new)), np.exp(scores - new)
+            keep, weight = np.exp(sign * (m - new)), np.exp(scores - (scores.max() if own else new))
             s, o = s * (keep if keep_s else 1) + weight.sum(), o * (keep if keep_o else 1) + weight @ values
             return np.concatenate([[new, s], o / s if divide else o])
         return made
@@ -118,6 +118,7 @@ def see_page(answer):
              "m is the largest of all scores so far, of this page's and those before.": slip(lambda m, scores: scores.max()),
              "m starts at minus infinity, not at 0: all scores may be negative.": slip(lambda m, scores: max(m, scores.max(), 0)),
              "o isn't divided yet: that comes once, at the end.": slip(divide=True),
+             "The page's weights are e^(score - new m), not less the page's own largest score.": slip(own=True),
              "The factor is e^(old m - new m), not the other way round.": slip(sign=-1),
              "m never changed: it is the largest score so far.": slip(lambda m, scores: m)}
     start = (-np.inf, 0.0, np.zeros(3))

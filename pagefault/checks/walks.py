@@ -48,8 +48,8 @@ __global__ void decode(const float* q, const float* k, const float* v, const int
 
 
 BYTES = "The result is in numbers, not in bytes: k is a pointer to floats."
-OUTSIDE = ("That row isn't in the pool: is the entry read at seq * max_blocks + token / block_size? And what is returned counts "
-           "numbers, not bytes.")
+OUTSIDE = ("That row isn't in the pool: is the entry read at seq * max_blocks + token / block_size? A slot has num_kv_heads rows, "
+           "not num_heads. And what is returned counts numbers, not bytes.")
 PAST = ("The table ends with the last sequence's last page, and only entries of its pages may be read. token / block_size is the "
         "page, token % block_size the offset in it.")
 
@@ -117,6 +117,13 @@ def walk(source):
                          "Rows are KV heads': + kv_head, not + head.": starts(row=lambda head: head),
                          "A slot has num_kv_heads rows: slot * num_kv_heads + kv_head.": starts(rows=1),
                          "A row has head_dim numbers: times head_dim.": starts(each=1),
+                         "A block has block_size slots: block * block_size + offset.": starts(page=1),
+                         "The offset in the page is token % block_size.": starts(offset=lambda t: t),
+                         "A row of the table has max_blocks entries: seq * max_blocks.":
+                             starts(lambda seq, t: seq * size + t // size),
+                         "kv_head counts rows, of head_dim numbers each: (slot * num_kv_heads + kv_head) * head_dim.":
+                             attention_from(q, k, v, lengths, lambda seq, head, t: head // group + (
+                                 tables[seq, t // size].astype(int) * size + t % size) * kv_heads * dim),
                          BYTES: starts(each=4 * dim),
                          "The offset in the block is missing.": starts(offset=lambda t: 0 * t)}
                 return {hint: value for hint, value in found.items() if value is not None}
@@ -162,7 +169,9 @@ def masked(source):
                         "Those are all slots of the last page: only seq_len tokens count.": out(whole),
                         "One slot too many: the last token is number seq_len - 1.":
                             out([min(n + 1, w) for n, w in zip(lengths, whole)]),
-                        "The sum of weights still counts the empty slots.": out(whole, no_v)}
+                        "The sum of weights still counts the empty slots.": out(whole, no_v),
+                        "out is written behind the loops: who returns in one writes nothing. Leave the loop instead.":
+                            out(lengths) * (np.array(lengths) % 4 == 0)[:, None, None]}
 
             args = (q, k, v, as_given(tables, lengths, 4), np.array(lengths, np.int32), np.zeros_like(q), tables.shape[1])
             launch(kernel, (len(lengths),), (32,), args, f"lengths {lengths}, {'NaN' if poison else 'old numbers'} in empty slots",
