@@ -10,7 +10,8 @@ from pagefault.checks.base import use_class_seed
 from pagefault.checks.concurrent_serving import MISTAKES, right_start
 
 
-def starts(total=False, floor=False, lone=True, of_free=False, strict=False, never="pool", error=pf.RequestTooLarge, rounded=float):
+def starts(total=False, floor=False, lone=True, of_free=False, strict=False, never="pool", error=pf.RequestTooLarge, rounded=float,
+           parts=False, before=False, few=0):
     def may_start(request, num_running, num_free, num_blocks, block_size, share):
         def pages(tokens):
             return tokens // block_size if floor else (tokens + block_size - 1) // block_size
@@ -20,8 +21,11 @@ def starts(total=False, floor=False, lone=True, of_free=False, strict=False, nev
             if error:
                 raise error("never")
             return False
-        left = num_free - pages(request.total_tokens if total else request.prompt_tokens)
-        reserve = 0 if lone and not num_running else rounded(share * (num_free if of_free else num_blocks))
+        left = num_free - (request.prompt_tokens / block_size if parts else
+                           pages(request.total_tokens if total else request.prompt_tokens))
+        reserve = 0 if lone and num_running <= few else rounded(share * (num_free if of_free else num_blocks))
+        if before:
+            return num_free >= reserve and left >= 0
         return left > reserve if strict else left >= reserve
     return may_start
 
@@ -43,7 +47,8 @@ RIGHT = {
 WRONG = {
     "may_start": [
         (starts(total=True), 1, "pages of its prompt"), (starts(floor=True), 1, "round up"),
-        (starts(lone=False), 2, "wait for ever"),
+        (starts(lone=False), 2, "wait for ever"), (starts(parts=True), 2, "pages are whole"),
+        (starts(few=1), 2, "num_running is 0"), (starts(before=True), 2, "when the prompt has got its pages"),
         (starts(of_free=True), 2, "share of the pool"), (starts(strict=True), 0, "are enough: >="),
         (starts(rounded=int), 2, "isn't rounded down"), (starts(rounded=round), 2, "isn't rounded"),
         (starts(error="returned"), 2, "raise, not return"), (starts(never="free"), 0, "RequestTooLarge"),
@@ -111,7 +116,8 @@ def test_the_rate_of_the_bus_is_checked():
     assert_right(checks.swap_rate, [right, np.float32(right * 1.005)])
     for wrong, hint in [(right / 2, "out and back"), (right * 8, "bits"), (right * s.batch, "only the victim"),
                         (right * 2, "2 FLOP"), (right * 1.02, "more digits"), (right * 8.05, "bits"),
-                        (right * s.tokens, "cancel"), (right * 1e9, "10.9"), (right * 1e9 / 2**30, "GiB"), (5.0, "got:      5")]:
+                        (right * s.tokens, "cancel"), (right * 1e9, "10.9"), (right * 1e9 / 2**30, "GiB"),
+                        (1 / right, "inverse"), (5.0, "got:      5")]:
         assert_wrong(checks.swap_rate, wrong, 0, hint)
 
 

@@ -125,11 +125,12 @@ def may_start(answer):
     def slips(**changes):
         def slip(request, num_running, num_free, num_blocks, block_size, share):
             pages = (request.total_tokens if "total" in changes else request.prompt_tokens) / block_size
-            left = num_free - (pages // 1 if "floor" in changes else -(-pages // 1))
+            left = num_free - (pages // 1 if "floor" in changes else pages if "parts" in changes else -(-pages // 1))
             kept = share * (num_free if "of_free" in changes else num_blocks)
             kept = 0 if "none" in changes else changes.get("rounded", float)(kept)
             enough = left > kept if "strict" in changes else left >= kept
-            return bool(enough or "lone" not in changes and num_running == 0 and left >= 0)
+            enough = num_free >= kept and left >= 0 if "before" in changes else enough
+            return bool(enough or "lone" not in changes and num_running <= changes.get("few", 0) and left >= 0)
         return slip
 
     hints = {"With nothing running the reserve doesn't matter: a lone request would wait for ever.": slips(lone=True),
@@ -139,6 +140,9 @@ def may_start(answer):
              "The reserve isn't rounded down: 2 free pages are fewer than 2.25.": slips(rounded=int),
              "The reserve isn't rounded: 2 free pages are fewer than 2.25.": slips(rounded=round),
              "A page that is begun is a page: round up.": slips(floor=True),
+             "Pages are whole: a prompt takes all of a page that it begins.": slips(parts=True),
+             "The reserve must still be free when the prompt has got its pages.": slips(before=True),
+             "The reserve counts as soon as one runs: num_running is 0 if none does.": slips(few=1),
              "The reserve is missing: so many pages must be free afterwards.": slips(none=True),
              "With nothing running there must still be pages for its prompt.":
                  lambda request, num_running, *rest: num_running == 0 or right_start(request, num_running, *rest),
@@ -201,6 +205,7 @@ def swap_rate(answer):
     slips = {"Out and back: twice the bytes.": rate / 2, "Computing takes 2 FLOP for each parameter and token.": 2 * rate,
              "That is bits: a byte has 8.": 8 * rate, "Only the victim moves, and only it is computed again.": rate * s.batch,
              "Longer ones take longer to move and to compute: the tokens cancel.": rate * s.tokens,
+             "That is the inverse: the more bytes and FLOP a second, the quicker the bus must be.": 1 / rate,
              "The tokens cancel.": rate / s.tokens, "That is in GiB; a GB is 10^9 bytes.": rate * 1e9 / 2**30,
              "In GB a second: divide by 10^9.": rate * 1e9}
     given = f"{s.bytes_per_token:,} bytes a token, {s.parameters:.3g} parameters, {s.flops:.3g} FLOP a second"
