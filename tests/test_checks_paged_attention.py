@@ -17,8 +17,8 @@ def edited(source, *edits):
 
 
 THREE_LINES = """long long block = block_tables[seq * max_blocks + token / block_size];
-    long long slot = block * block_size + token % block_size;
-    return (slot * num_kv_heads + kv_head) * head_dim;"""
+    long long row = (block * num_kv_heads + kv_head) * block_size + token % block_size;
+    return row * head_dim;"""
 
 
 def walk(*edits):
@@ -106,8 +106,8 @@ def pairwise(partials):
 
 
 RIGHT = {
-    "walk": [walk(), walk(("long long block =", "const int* row = block_tables + seq * max_blocks; long long block ="),
-                          ("block_tables[seq * max_blocks + token / block_size]", "row[token / block_size]"),
+    "walk": [walk(), walk(("long long block =", "const int* mine = block_tables + seq * max_blocks; long long block ="),
+                          ("block_tables[seq * max_blocks + token / block_size]", "mine[token / block_size]"),
                           ("token % block_size", "(token - token / block_size * block_size)"))],
     "masked": [masked((OFFSET, "offset < 4 && page * 4 + offset < seq_len; ++offset")),
                masked((SCORE, "      if (page * 4 + offset >= seq_len) continue;\n" + SCORE))],
@@ -121,16 +121,21 @@ WRONG = {
         (walk(("seq * max_blocks + ", "")), 1, "own row of the table"),
         (walk(("token / block_size", "token @ block_size"), ("token % block_size", "token / block_size"), ("@", "%")), 0,
          "page, token % block_size the offset"),
-        (walk(("+ kv_head)", ")")), 2, "row for each KV head"),
+        (walk((" + kv_head)", ")")), 2, "those of kv_head begin"),
+        (walk(("+ kv_head)", "+ head)")), 2, "not num_heads|not query heads"),
+        (walk(("block * num_kv_heads + ", "block + ")), 2, "a block has num_kv_heads"),
+        (walk(("(block * num_kv_heads + kv_head) * block_size + token % block_size",
+               "block * num_kv_heads * block_size + kv_head + token % block_size")), 2, "one behind the other"),
         (walk(("block_tables[seq * max_blocks + token / block_size]", "token / block_size")), 0, "says where the page lies"),
         (walk((" + token % block_size", "")), 0, "offset in the block is missing"),
         (walk((" * head_dim", "")), 0, "times head_dim"),
-        (walk(("return (", "if (block_tables[seq * max_blocks + token / block_size + 1] == -12345) return 0;\n    return (")), 0,
+        (walk(("return row", "if (block_tables[seq * max_blocks + token / block_size + 1] < -9) return 0;\n    return row")), 0,
          "outside.*block_tables.*ends with the last"),
-        (walk(("block * block_size", "block")), 0, "block_size slots"), (walk(("+ token % block_size", "+ token")), 0, "offset in"),
+        (walk((") * block_size +", ") +")), 0, "before the offset"), (walk(("+ token % block_size", "+ token")), 0, "offset in"),
         (walk(("seq * max_blocks", "seq * block_size")), 2, "max_blocks entries"),
-        (walk(("(slot * num_kv_heads + kv_head) * head_dim", "slot * num_kv_heads * head_dim + kv_head")), 2, "counts rows"),
-        (walk(("slot * num_kv_heads", "slot * num_heads")), 2, "not num_heads"),
+        (walk(("(block * num_kv_heads + kv_head) * block_size + token % block_size",
+               "(block * block_size + token % block_size) * num_kv_heads + kv_head")), 2, "other layout"),
+        (walk(("block * num_kv_heads", "block * num_heads")), 2, "not num_heads"),
         (walk(("* head_dim", "* head_dim * 4")), 0, "numbers, not.* bytes"),
         (walk(("/ block_size", "/ 16"), ("* block_size", "* 16"), ("% block_size", "% 16")), 0, "outside|not always 16"),
     ],
@@ -150,7 +155,8 @@ WRONG = {
         (readers("kv_head * num_kv_heads + i"), 0, "whole groups"), (readers("i"), 0, "i alone"),
         (readers("kv_head * (num_heads / num_kv_heads)"), 0, "forgets i"), (readers("kv_head + i"), 0, "overlap"),
         (readers("i / (num_heads / num_kv_heads)"), 0, "here the KV head is given"),
-        (readers("kv_head * (num_heads / num_kv_heads) + i + 1"), 0, "from 0"),
+        (readers("kv_head * (num_heads / num_kv_heads) + i + 1"), 0, "from 0"), (readers("i % num_kv_heads"), 0, "numbers the KV"),
+        (readers("(kv_head + 1) * (num_heads / num_kv_heads) + i"), 0, "next group"),
     ],
     "reads_back": [
         (compares_outputs, 1, "pages 0 and 2.*isn't seen"),

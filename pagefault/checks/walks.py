@@ -14,7 +14,7 @@ __global__ void my_attention(const float* q, const float* k, const float* v, con
   int seq = blockIdx.x, head = blockIdx.y, num_heads = gridDim.y, kv_head = head / (num_heads / num_kv_heads);
   long long mine = ((long long)seq * num_heads + head) * head_dim;
   auto row = [&](int token) -> long long {
-    return 0;  // three lines: the token's block, its slot, and where the slot's row of kv_head begins
+    return 0;  // three lines: the token's block, its row among all rows of head_dim numbers, and where that begins
   };
   attend(q + mine, k, v, seq_lens[seq], out + mine, head_dim, scale, row);
 }"""
@@ -48,8 +48,8 @@ __global__ void decode(const float* q, const float* k, const float* v, const int
 
 
 BYTES = "The result is in numbers, not in bytes: k is a pointer to floats."
-OUTSIDE = ("That row isn't in the pool: is the entry read at seq * max_blocks + token / block_size? A slot has num_kv_heads rows, "
-           "not num_heads. And what is returned counts numbers, not bytes.")
+OUTSIDE = ("That row isn't in the pool: is the entry read at seq * max_blocks + token / block_size? A block has num_kv_heads "
+           "times block_size rows, not num_heads times. And what is returned counts numbers, not bytes.")
 PAST = ("The table ends with the last sequence's last page, and only entries of its pages may be read. token / block_size is the "
         "page, token % block_size the offset in it.")
 
@@ -93,7 +93,8 @@ def walk(source):
     def part(size, num_heads, kv_heads, lengths, dim=8, **case):
         def run():
             kernel, random = compiled(source, "my_attention"), draws(f"3.1 {kv_heads} {len(lengths)}")
-            k, v, tables = paged_case(random, lengths, size, kv_heads, dim, **case)
+            *pools, tables = paged_case(random, lengths, size, kv_heads, dim, **case)
+            k, v = (np.ascontiguousarray(x.transpose(0, 2, 1, 3)) for x in pools)  # [blocks, heads, block_size, head_dim]
             q = random.standard_normal((len(lengths), num_heads, dim)).astype("f")
             width, group = tables.shape[1], num_heads // kv_heads
             entries = np.concatenate([tables.ravel(), np.zeros(64, np.int32)])
@@ -101,7 +102,12 @@ def walk(source):
             def starts(entry=lambda seq, t: seq * width + t // size, offset=lambda t: t % size, row=lambda head: head // group,
                        block=lambda entry, t: entries[entry].astype(int), rows=kv_heads, each=dim, page=size):
                 return attention_from(q, k, v, lengths, lambda seq, head, t: (
-                    (block(entry(seq, t), t) * page + offset(t)) * rows + row(head)) * each)
+                    (block(entry(seq, t), t) * rows + row(head)) * page + offset(t)) * each)
+
+            def where(formula):
+                """The attention if rows of `each` numbers begin at a formula of block, offset and KV head."""
+                return attention_from(q, k, v, lengths, lambda seq, head, t: formula(
+                    tables[seq, t // size].astype(int), t % size, head // group) * dim)
 
             def slips():
                 found = {"The page size is the argument block_size, and not always 16.":
@@ -113,22 +119,24 @@ def walk(source):
                          "The table has an entry for each page: token / block_size.": starts(lambda seq, t: seq * width + t % size),
                          "That takes the page's number for the block: the table says where the page lies.":
                              starts(block=lambda entry, t: t // size),
-                         "A slot has a row for each KV head: + kv_head before times head_dim.": starts(row=lambda head: 0),
-                         "Rows are KV heads': + kv_head, not + head.": starts(row=lambda head: head),
-                         "A slot has num_kv_heads rows: slot * num_kv_heads + kv_head.": starts(rows=1),
+                         "Each KV head has block_size rows of a block: those of kv_head begin at kv_head * block_size in it.":
+                             starts(row=lambda head: 0),
+                         "Rows are KV heads', not query heads': kv_head, not head.": starts(row=lambda head: head),
+                         "A block has num_kv_heads * block_size rows.": where(lambda b, o, h: b * size + h * size + o),
+                         "That is the other layout, token by token: here a block's rows lie head by head.":
+                             where(lambda b, o, h: (b * size + o) * kv_heads + h),
+                         "The head's rows come one behind the other: + offset, and kv_head times block_size.":
+                             where(lambda b, o, h: (b * size) * kv_heads + o + h),
                          "A row has head_dim numbers: times head_dim.": starts(each=1),
-                         "A block has block_size slots: block * block_size + offset.": starts(page=1),
+                         "Each head has block_size rows of a block: times block_size before the offset.": starts(page=1),
                          "The offset in the page is token % block_size.": starts(offset=lambda t: t),
                          "A row of the table has max_blocks entries: seq * max_blocks.":
                              starts(lambda seq, t: seq * size + t // size),
-                         "kv_head counts rows, of head_dim numbers each: (slot * num_kv_heads + kv_head) * head_dim.":
-                             attention_from(q, k, v, lengths, lambda seq, head, t: head // group + (
-                                 tables[seq, t // size].astype(int) * size + t % size) * kv_heads * dim),
                          BYTES: starts(each=4 * dim),
                          "The offset in the block is missing.": starts(offset=lambda t: 0 * t)}
                 return {hint: value for hint, value in found.items() if value is not None}
 
-            exact = reference_attention(q, gathered(k, tables, lengths), gathered(v, tables, lengths), lengths)
+            exact = reference_attention(q, *(gathered(pool, tables, lengths) for pool in pools), lengths)
             args = (q, k, v, as_given(tables, lengths, size), np.array(lengths, np.int32), np.zeros_like(q), width, size, kv_heads)
             try:
                 launch(kernel, (len(lengths), num_heads), (32,), (*args, dim, dim**-0.5),
@@ -180,7 +188,8 @@ def masked(source):
         return run
 
     nan = "A weight of 0 doesn't help: 0 times NaN is NaN. An empty slot's V must not be read, or must not count."
-    return [(1, "pages that are full", part([8, 4, 16], np.nan, "The kernel was right for full pages; it still must be.")),
+    return [(1, "pages that are full", part([8, 4, 16], np.nan,
+                                             "The kernel was right for full pages; it still must be. (And 8 % 4 is 0.)")),
             (1, "a partial last page, old numbers behind it", part([5, 11, 6, 16], None, "Only seq_len tokens count.")),
             (1, "a partial last page, NaN behind it", part([7, 1, 10], np.nan, nan))]
 
@@ -201,6 +210,8 @@ def readers(source):
 
             slips = {"Neighbours share a KV head: heads 0 to 6 of 28 read KV head 0.": rows(first + i * kv),
                      "7 is the group of one model: num_heads / num_kv_heads.": rows(first * 7 + i),
+                     "That numbers the KV heads; query heads are asked for.": rows(0 * first + i % kv),
+                     "That is the next group: kv_head is numbered from 0.": rows((first + 1) * group + i),
                      "Before them stand kv_head whole groups, each of num_heads / num_kv_heads.": rows(first * kv + i),
                      "That forgets i: the threads of a block do different heads.": rows(first * group + 0 * i),
                      "That is i alone: each KV head's readers are others.": rows(0 * first + i),
