@@ -17,14 +17,14 @@ def array_module():
     return numpy
 
 
-def compare(prediction, result, unit):
-    """Print a reader's prediction, None if there is none, beside the result."""
+def compare(prediction, result, unit, found="Counted"):
+    """Print a reader's prediction, None if there is none, beside the result. found: how that was found, a word."""
     text = f"{result:,}" if isinstance(result, Integral) else f"{result:.1f}"
     if isinstance(prediction, Real) and not isinstance(prediction, bool):
         times = f" Yours is {prediction / result:.2f} times that." if result else ""
-        print(f"You: {prediction:,} {unit}. Counted: {text} {unit}.{times}")
+        print(f"You: {prediction:,} {unit}. {found}: {text} {unit}.{times}")
     else:
-        print(f"You: no prediction. Counted: {text} {unit}.")
+        print(f"You: no prediction. {found}: {text} {unit}.")
 
 
 def kernel_source(file):

@@ -82,12 +82,12 @@ def adds_in_place(state, scores, values):
     return new, state[1] * np.exp(state[0] - new) + np.exp(scores - new).sum(), state[2]
 
 
-def merges(skip=True, keep=True, keep_s=True, divide=True, shift=True, sign=1):
+def merges(skip=True, keep=True, keep_s=True, divide=True, shift=True, sign=1, of=max):
     def attention_of(partials):
         parts = [p for p in partials if p[1] > 0] if skip else partials
         if not parts:
             return 0 * partials[0][2]
-        top = max(m for m, _, _ in parts) if shift else 0.0
+        top = of([m for m, _, _ in parts]) if shift else 0.0
         weights = [np.exp(sign * (m - top)) if keep else 1.0 for m, _, _ in parts]
         total = sum(w * s if keep_s else s for w, (_, s, _) in zip(weights, parts))
         out = sum(w * o for w, (_, _, o) in zip(weights, parts))
@@ -156,6 +156,8 @@ WRONG = {
         (readers("kv_head * (num_heads / num_kv_heads)"), 0, "forgets i"), (readers("kv_head + i"), 0, "overlap"),
         (readers("i / (num_heads / num_kv_heads)"), 0, "here the KV head is given"),
         (readers("kv_head * (num_heads / num_kv_heads) + i + 1"), 0, "from 0"), (readers("i % num_kv_heads"), 0, "numbers the KV"),
+        (readers("i * (num_heads / num_kv_heads) + kv_head"), 0, "other way round"),
+        (readers("kv_head * num_heads + i"), 0, "all query heads"),
         (readers("(kv_head + 1) * (num_heads / num_kv_heads) + i"), 0, "next group"),
     ],
     "reads_back": [
@@ -180,7 +182,8 @@ WRONG = {
     ],
     "attention_of": [
         (merges(keep=False), 0, "its own m"), (merges(keep_s=False), 0, "factor"), (merges(sign=-1), 0, "not the other way round"),
-        (merges(skip=False), 2, "nan.*empty part"),
+        (merges(skip=False), 2, "nan.*empty part"), (merges(of=lambda tops: tops[0]), 2, "not from the first"),
+        (merges(of=np.mean), 2, "largest m of all"),
         (merges(divide=False), 0, "divided"), (merges(shift=False), 2, "only differences"),
         (lambda partials: np.mean([o / s for _, s, o in partials], 0), 0, "average"),
         (lambda partials: np.array([39.952, 39.952]), 0, "got"),  # the shown example

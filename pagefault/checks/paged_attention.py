@@ -60,7 +60,8 @@ def reads_back(answer):
                     raise Wrong(given, str(right_pages(*made)), str(error)) from None
                 hint = ("Slots that hold no token have NaN or old numbers, and are nobody's business: "
                         "read n tokens through the table."
-                        if right_pages(*made) else "This one isn't seen: compare each token of K, and of V, with what was written.")
+                        if right_pages(*made) else "This one isn't seen: compare each token of K, and of V, with what was written, "
+                        "those of the last page too, and exactly.")
                 same(got, right_pages(*made), given, lambda hint=hint, made=made: {hint: not right_pages(*made)}, truth)
                 if not kept:
                     raise Wrong(given, "arrays as they were", "changed arrays", "A test only looks.")
@@ -75,6 +76,7 @@ def reads_back(answer):
             (1, "K alone, V alone, one number", part([
                 ("pages 0 and 1 of K changed places", case(15, spoil=exchange(0, 1, values=False))),
                 ("pages 0 and 1 of V changed places", case(15, spoil=exchange(0, 1, keys=False))),
+                ("token 14, the last one, has another K", case(15, spoil=lambda k, v, slot: k.__setitem__(slot[14], 7))),
                 ("a number of V of token 14 differs in its last bit", case(15, spoil=touch(14, True))),
                 ("a number of K of token 5 differs in its last bit", case(15, spoil=touch(5, False))),
                 ("K has V's tokens, and V has K's", case(9, spoil=swap_k_v)),
@@ -195,6 +197,7 @@ def attention_of(answer):
     some = [([partial(int(n), float(random.standard_normal())) for n in random.permutation(sizes)],)
             for sizes in ([2, 3], [1, 4, 2], [5], [1, 1, 3, 2])]
     far = [([partial(3, shift), partial(2, shift + d), partial(1, shift)],) for shift, d in ((900, 1), (-900, 2), (0, 400))]
+    far += [([partial(3, a), partial(2, b)],) for a, b in ((-800, 700), (700, -800))]
     holes = [([empty, partial(3, 0.5)],), ([partial(2, -3), empty, empty],), ([empty, partial(2, 0), partial(3, -800)],)]
     nothing = [([empty],), ([empty, empty, empty],)]
 
@@ -202,7 +205,8 @@ def attention_of(answer):
         return lambda: compare(answer, cases, right_merge, slips, numbers, hint)
 
     return [(1, "several parts, in any order", part(some, "Bring all to the largest m, add, divide.")),
-            (1, "scores far from 0", part(far, "e^900 is infinite: only differences from the largest m go into exp().")),
+            (1, "scores far from 0", part(far, "e^900 is infinite: only differences from the largest m of "
+                                           "all go into exp(), and not from the first one's.")),
             (1, "empty parts", part(holes + nothing, "An empty part adds nothing. If all are empty the output is zero, and "
                                                      "-infinity less -infinity is NaN."))]
 
@@ -230,8 +234,10 @@ def walk_costs(prediction):
         return 1, key, run
 
     shape = f"a head of {row.head_dim} numbers of {row.dtype_bytes} bytes"
-    parts = [part("bytes a token", each, {"K and V.": each // 2, "A number has more than one byte.": 2 * row.head_dim}, shape),
+    parts = [part("bytes a token", each, {"K and V.": each // 2, "A number has more than one byte.": 2 * row.head_dim,
+                                             "Of one token, not of the context.": each * row.tokens}, shape),
              part("sectors a token", each // 32, {"K and V.": each // 64, "A sector has 32 bytes.": each // 128,
+                                                  "Those are bytes: a sector has 32.": each,
                                                   "The page size doesn't matter here.": each // 32 * 16}, shape)]
     for size in (1, 16, 256):
         n, pages = row.tokens, -(-row.tokens // size)

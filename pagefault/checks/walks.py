@@ -210,6 +210,9 @@ def readers(source):
 
             slips = {"Neighbours share a KV head: heads 0 to 6 of 28 read KV head 0.": rows(first + i * kv),
                      "7 is the group of one model: num_heads / num_kv_heads.": rows(first * 7 + i),
+                     "Whole groups come before those of kv_head, and i counts within one: not the other way round.":
+                         rows(i * group + first),
+                     "Before them stand kv_head groups, not kv_head times all query heads.": rows(first * heads + i),
                      "That numbers the KV heads; query heads are asked for.": rows(0 * first + i % kv),
                      "That is the next group: kv_head is numbered from 0.": rows((first + 1) * group + i),
                      "Before them stand kv_head whole groups, each of num_heads / num_kv_heads.": rows(first * kv + i),
