@@ -42,7 +42,7 @@ def edition(notebook, kind, seed=None, install=None):
     cells = [cell for cell in notebook["cells"] if "solution" not in _tags(cell)]
     first = next(i for i, cell in enumerate(cells) if cell["cell_type"] == "code")
     if seed is not None:
-        source = f"from pagefault.checks.base import use_class_seed\n\nuse_class_seed({seed})"
+        source = f"from pagefault.checks.base import use_class_seed\n\nuse_class_seed({seed})  # your class has numbers of its own"
         cells.insert(first + 1, _locked("class-seed", source, kind))
     if install:
         cells.insert(first, _locked("install", f"%pip install --quiet {install}", kind))

@@ -32,8 +32,10 @@ def kernel_source(file):
     return (KERNELS / file).read_text(encoding="utf-8")
 
 
-def show_kernel(file):
-    """Show one of the module's kernels, from its file."""
+def show_kernel(file, numbers=False):
+    """Show one of the module's kernels, from its file; with numbers of its lines, if asked for."""
     from IPython.display import Markdown, display
 
-    display(Markdown(f"```cpp\n{kernel_source(file)}```"))
+    lines = kernel_source(file).splitlines()
+    text = "\n".join(f"{i:3}  {line}".rstrip() if numbers else line for i, line in enumerate(lines, 1))
+    display(Markdown(f"```cpp\n{text}\n```"))

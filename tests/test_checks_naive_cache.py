@@ -82,7 +82,7 @@ WRONG = {
         (masked_by_a_product, 2, "product and maximum"),
         (padding_overwritten, 2, "changed arguments"),
         (lambda scores, length: np.array([0.1636, 0.6728, 0.1636]), 0, "len.scores. = .*of them, not 3"),  # the shown example
-        (lambda scores, length: plain_weights(scores, length)[:length], 2, "0 for each of the others"),
+        (lambda scores, length: plain_weights(scores, length)[:length], 2, "0 behind the length"),
         (lambda scores, length: np.full(len(scores), 1 / length), 0, "divided by the sum"),  # right on average
         (lambda scores, length: pf.softmax(scores), 2, "weights are of all scores"),
         (lambda scores, length: np.ones(length) / length, 0, "divided by the sum"),
@@ -114,9 +114,11 @@ WRONG = {
         (kernel("if (n) {"), 0, r"add_scaled.cu:2:\d+: error: nothing closes this [^/]*$"),
     ],
     "shares": [
-        (shares((STORE, STORE + SYNC), IN_THE_IF), 0, "not written yet"),
+        (shares((STORE, STORE + SYNC), IN_THE_IF), 0, "not every thread enters"),
         (shares((STORE, STORE + SYNC), IN_THE_IF, (DIVIDE, SYNC + DIVIDE)), 0, "divergent.*same barrier"),
         (shares((STORE, STORE + SYNC)), 0, "not written yet"),
+        (shares(*ALL, (DIVIDE + "[i] = x[i] / s[0];", DIVIDE[:-1] + "{ y[i] = x[i] / s[0]; __syncthreads(); }")), 1,
+         "not every thread"),
         (shares((DIVIDE, SYNC + DIVIDE)), 0, "not written yet"),
         (shares((ADD, ADD + SYNC)), 0, "nan.*not written yet"),
         (shares((ADD, SYNC + ADD)), 0, "last thread first.*right the other way round"),

@@ -15,7 +15,7 @@ from .values import close, show, what
 
 SECONDS = 2.0  # of processor time a launch
 LINES = 20  # of what it prints that are shown
-NO_WORK = "The index goes past the array's end: which threads have nothing to do?"
+NO_WORK = "The index goes past the array's end: the last item is n - 1, and some threads may have nothing to do."
 
 
 def compiled(source, name):
@@ -102,10 +102,36 @@ def fault_hint(text):
     return None
 
 
+def barrier_of_some(source):
+    """Whether a barrier stands in an if, or in a loop, whose condition depends on the thread: not all may come to it."""
+    bare = _without_comments(source)
+    for head in re.finditer(r"\b(if|for|while)\s*(?=\()", bare):
+        end = _closing(bare, head.end(), "()")
+        block = re.match(r"\s*\{", bare[end:])
+        body = bare[end : _closing(bare, end + block.end() - 1, "{}") if block else bare.find(";", end)]
+        if re.search(r"\bt\b|threadIdx", bare[head.end() : end]) and "__syncthreads" in body:
+            return True
+    return False
+
+
+def _closing(text, start, brackets):
+    """Where the bracket that opens at start is closed: the place behind it, or the end of the text."""
+    depth = 0
+    for i in range(start, len(text)):
+        depth += (text[i] == brackets[0]) - (text[i] == brackets[1])
+        if depth == 0:
+            return i + 1
+    return len(text)
+
+
 def same_source(answer, given):
     """Whether a source is still the given one, but for comments and spaces."""
     return type(answer) is str and _bare(answer) == _bare(given)
 
 
 def _bare(source):
-    return re.sub(r"\s+", "", re.sub(r"//[^\n]*|/\*.*?\*/", "", source, flags=re.S))
+    return re.sub(r"\s+", "", _without_comments(source))
+
+
+def _without_comments(source):
+    return re.sub(r"//[^\n]*|/\*.*?\*/", "", source, flags=re.S)

@@ -9,7 +9,7 @@ import numpy as np
 from ..cpu import on_cpu
 from ..errors import KernelError
 from .base import Wrong, compare, draws, exercise, same
-from .cuda import SECONDS, compiled, launch, same_source
+from .cuda import SECONDS, barrier_of_some, compiled, launch, same_source
 from .values import close, number, numbers
 
 ADD_SCALED = """
@@ -59,7 +59,7 @@ def weights(answer):
 
     slips = {"These weights are of all scores: only the first `length` count, and the others' weights are 0.": all_scores,
              "The sum has the exponents behind `length` in it.": all_summed,
-             "Only the weights are asked for that count, and 0 for each of the others.": lambda s, n: right_weights(s[:n], n)}
+             "As many weights as scores are asked for: 0 behind the length.": lambda s, n: right_weights(s[:n], n)}
 
     def run(cases, hint):
         def other(got, scores, length):
@@ -199,17 +199,23 @@ def add_scaled(source):
             (1, "fewer threads than numbers", add_scaled_part(source, [(1000, 4, 64), (333, 2, 32)]))]
 
 
+OF_SOME = "A barrier stands in an if, or in a loop, that not every thread enters as often: move it out, so that all come to it."
+
+
 @exercise(blank=lambda source: source is None or same_source(source, SHARES))
 def shares(source):
     """Exercise 1.4: a reduction that is right whichever thread comes first."""
     def run(races):
-        kernel, random = compiled(source, "shares"), draws("1.4")
+        kernel, random, some = compiled(source, "shares"), draws("1.4"), barrier_of_some(source)
         for n, threads in ((100, 128), (500, 256), (256, 64), (3, 2)):
             x = random.permutation(n).astype("f") + 1
             launch(kernel, (1,), (threads,), (x, np.zeros(n, "f"), n), f"{n} numbers, {threads} threads",
                    {1: x / x.sum()}, races=races,
-                   racing="A thread uses what another has not written yet: between which lines must all threads wait for all?",
+                   racing=OF_SOME if some else
+                   "A thread uses what another has not written yet: between which lines must all threads wait for all?",
                    hint="No thread comes too early here: these are other sums. Only barriers were missing.")
+        if races and some:
+            raise Wrong(expected="barriers to which all threads come", got="one in an if, or in a loop, of some", hint=OF_SOME)
     return [(1, "right with the first thread first, and the last", lambda: run(False)), (1, "no race", lambda: run(True))]
 
 
@@ -246,7 +252,9 @@ def flop_and_sectors(prediction):
     return [part("fp32", *flop(4, 1)), part("fp16", *flop(2, 1)), part("fp16, GQA", *flop(2, loads.group)),
             part("load A", sectors, {"Neighbouring lanes may meet in a sector of 32 bytes.": 32,
                                      "Those are bytes: a sector has 32 of them.": 32 * loads.stride,
-                                     "That is so for lanes that read side by side.": 4},
+                                     "That is so for lanes that read side by side.": 4,
+                                     "The first one is number 0, and counts: the last lane's sector has that number.": sectors - 1,
+                                     "A sector of which a part is read counts whole.": (31 * loads.stride + 4) / 32},
                  f": 4 bytes at {loads.stride} * i, for i from 0 to 31"),
             part("load B", 2, {"32 lanes of 2 bytes ask for 64 bytes.": 4, "One sector has 32 bytes.": 1,
                                "Those are bytes: a sector has 32 of them.": 64,
